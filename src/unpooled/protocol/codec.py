@@ -1,0 +1,82 @@
+"""Messages as bytes: msgpack for structure, raw little-endian buffers for arrays. No pickle."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from unpooled.errors import MessageError
+from unpooled.protocol.messages import QUESTIONS, REPLIES, Message
+
+_ARRAY, _MESSAGE, _TUPLE = 1, 2, 3
+_DTYPES = ("<f8", "<f4", "<i8", "<i4", "|b1", "|u1", "<u4", "<u8")
+_KNOWN = {message.__name__: message for message in (*QUESTIONS, *REPLIES)}
+
+
+def encode(message: Message) -> bytes:
+    """A message as bytes; anything that is not data is refused here, at the sender."""
+    return msgpack.packb(message, default=_pack, strict_types=True)
+
+
+def decode(payload: bytes) -> Message:
+    """Bytes as a message; anything outside the vocabulary is refused."""
+    try:
+        message = msgpack.unpackb(payload, ext_hook=_unpack, strict_map_key=False)
+    except MessageError:
+        raise
+    except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
+        raise _undecodable(type(error).__name__) from None
+    if not isinstance(message, Message):
+        raise _undecodable("no message inside")
+    return message
+
+
+def _undecodable(found: str) -> MessageError:
+    return MessageError(
+        "the bytes must hold one message of the protocol", found=found, remedy="run one version on every party"
+    )
+
+
+def _pack(value: Any) -> Any:
+    if isinstance(value, Message) and type(value).__name__ in _KNOWN:
+        fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
+        return msgpack.ExtType(_MESSAGE, _nested([type(value).__name__, fields]))
+    if isinstance(value, tuple):
+        return msgpack.ExtType(_TUPLE, _nested(list(value)))
+    if isinstance(value, np.bool_ | np.integer | np.floating):
+        return value.item()
+    if hasattr(value, "__array__"):
+        return msgpack.ExtType(_ARRAY, _array_bytes(np.asarray(value)))
+    raise MessageError(
+        "a message must hold arrays, numbers and text only", found=type(value).__name__, remedy="report this as a bug"
+    )
+
+
+def _nested(value: Any) -> bytes:
+    return msgpack.packb(value, default=_pack, strict_types=True)
+
+
+def _array_bytes(array: np.ndarray) -> bytes:
+    dtype = array.dtype.newbyteorder("<").str
+    if dtype not in _DTYPES:
+        raise MessageError("an array must be of numbers", found=f"dtype {array.dtype}", remedy="report this as a bug")
+    header = msgpack.packb([dtype, list(array.shape)])
+    return bytes([len(header)]) + header + np.ascontiguousarray(array, dtype=dtype).tobytes()
+
+
+def _unpack(code: int, payload: bytes) -> Any:
+    if code == _ARRAY:
+        length = payload[0]
+        dtype, shape = msgpack.unpackb(payload[1 : 1 + length])
+        if dtype not in _DTYPES:
+            raise _undecodable("an array of an unknown type")
+        return np.frombuffer(payload, dtype=dtype, offset=1 + length).reshape(shape)
+    inner = msgpack.unpackb(payload, ext_hook=_unpack, strict_map_key=False)
+    if code == _TUPLE:
+        return tuple(inner)
+    if code == _MESSAGE and inner[0] in _KNOWN:
+        return _KNOWN[inner[0]](**inner[1])
+    raise _undecodable("an unknown message")

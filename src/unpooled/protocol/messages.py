@@ -1,0 +1,138 @@
+"""The only things that travel. Each class says what it reveals; a reply never holds a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+Tree = Any
+"""Nested dicts, lists and tuples of arrays, numbers and strings."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """Base of questions and replies."""
+
+    reveals: ClassVar[str] = "nothing about any person"
+
+
+# ---------------------------------------------------------------- questions
+
+
+@dataclass(frozen=True)
+class Describe(Message):
+    """What does your table look like, read by these column roles?"""
+
+    columns: Tree
+
+
+@dataclass(frozen=True)
+class Summarise(Message):
+    """Sums of the encoded columns, about this centre (None: about zero)."""
+
+    schema: Tree
+    centre: Tree = None
+
+
+@dataclass(frozen=True)
+class Adopt(Message):
+    """From now on, standardise by these numbers and answer for this method."""
+
+    schema: Tree
+    scaling: Tree
+    method: str
+    settings: Tree
+    context: Tree
+    seed: int
+    site: int
+
+
+@dataclass(frozen=True)
+class Ask(Message):
+    """S_s(θ) of one stage, for a batch of θ."""
+
+    stage: str
+    parameters: Tree
+
+
+@dataclass(frozen=True)
+class PullBack(Message):
+    """(∂S_s/∂θ)ᵀ·cotangent of one stage, for a batch of θ."""
+
+    stage: str
+    parameters: Tree
+    cotangent: Tree
+
+
+@dataclass(frozen=True)
+class Together(Message):
+    """Several questions in one exchange."""
+
+    questions: tuple[Message, ...]
+
+
+# ------------------------------------------------------------------ replies
+
+
+@dataclass(frozen=True)
+class Described(Message):
+    """Reveals: number of rows, rows per arm, column kinds and category levels."""
+
+    reveals: ClassVar[str] = "number of rows, rows per arm, column kinds and category levels"
+    description: Tree
+
+
+@dataclass(frozen=True)
+class Summary(Message):
+    """Reveals: number of rows; sums, then centred second, third and fourth moments, of each column."""
+
+    reveals: ClassVar[str] = "number of rows; mean, sd, skewness, kurtosis and correlations of the columns at this site"
+    sums: Tree
+
+
+@dataclass(frozen=True)
+class Adopted(Message):
+    """Reveals: nothing beyond the number of rows, which is known."""
+
+    reveals: ClassVar[str] = "nothing new"
+    rows: int
+
+
+@dataclass(frozen=True)
+class Statistics(Message):
+    """Reveals: what the stage says. `total` needs only its sum over sites; `each` is kept by site."""
+
+    reveals: ClassVar[str] = "the stage's statistics (see the stage)"
+    total: Tree = field(default_factory=dict)
+    each: Tree = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Gradient(Message):
+    """Reveals: how this site's statistics move with the parameters, weighted by the cotangent."""
+
+    reveals: ClassVar[str] = "a weighted derivative of the stage's statistics"
+    total: Tree
+    value: Tree = None
+
+
+@dataclass(frozen=True)
+class Refusal(Message):
+    """Reveals: the name of the limit that the answer would have broken."""
+
+    reveals: ClassVar[str] = "which of the site's limits the answer would have broken"
+    limit: str
+    expected: str
+    found: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Replies(Message):
+    """The replies to `Together`, in its order."""
+
+    replies: tuple[Message, ...]
+
+
+QUESTIONS = (Describe, Summarise, Adopt, Ask, PullBack, Together)
+REPLIES = (Described, Summary, Adopted, Statistics, Gradient, Refusal, Replies)

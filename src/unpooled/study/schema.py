@@ -1,0 +1,140 @@
+"""What the sites agree on before anything is fitted: columns, their kinds, category levels, the treated level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from unpooled.errors import DataError, SchemaError
+from unpooled.study.columns import Columns
+
+Kind = Literal["numeric", "binary", "categorical"]
+
+
+class Column(BaseModel):
+    """One covariate: its kind and, for a categorical one, its levels in a fixed order."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    kind: Kind
+    levels: tuple[str, ...] = ()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the numeric columns this covariate becomes; the first level is the reference."""
+        if self.kind == "categorical":
+            return tuple(f"{self.name}={level}" for level in self.levels[1:])
+        return (self.name,)
+
+
+class Description(BaseModel):
+    """What one site says of its table.
+
+    Reveals: number of rows, number of rows per treatment level, column kinds and category levels.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    rows: int
+    arms: dict[str, int]
+    columns: tuple[Column, ...]
+
+
+class Schema(BaseModel):
+    """The agreed reading of every site's table."""
+
+    model_config = ConfigDict(frozen=True)
+
+    covariates: tuple[Column, ...]
+    control: str
+    treated: str
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return tuple(name for column in self.covariates for name in column.features)
+
+    @property
+    def binary(self) -> tuple[bool, ...]:
+        """Which features take only two values."""
+        return tuple(column.kind != "numeric" for column in self.covariates for _ in column.features)
+
+
+def agree(descriptions: Mapping[str, Description], columns: Columns) -> Schema:
+    """The union of what the sites describe; an error that names the site where they cannot be reconciled."""
+    first_site, first = next(iter(descriptions.items()))
+    by_site = {site: {column.name: column for column in d.columns} for site, d in descriptions.items()}
+    covariates = []
+    for name in (column.name for column in first.columns):
+        mine = {site: described[name] for site, described in by_site.items()}
+        covariates.append(_merge(mine, first_site))
+    control, treated = _arms(descriptions, columns)
+    return Schema(covariates=tuple(covariates), control=control, treated=treated)
+
+
+def _merge(mine: Mapping[str, Column], first_site: str) -> Column:
+    first = mine[first_site]
+    textual = {site for site, column in mine.items() if column.kind == "categorical"}
+    if textual and len(textual) < len(mine):
+        number = next(site for site in mine if site not in textual)
+        raise SchemaError(
+            f"column '{first.name}' must be of one kind at every site",
+            found=f"text at site '{sorted(textual)[0]}', numbers at site '{number}'",
+            remedy="recode the column at one of the two sites so that both hold the same kind",
+        )
+    if textual:
+        levels = tuple(sorted({level for column in mine.values() for level in column.levels}))
+        return Column(name=first.name, kind="categorical", levels=levels)
+    kind: Kind = "binary" if all(column.kind == "binary" for column in mine.values()) else "numeric"
+    return Column(name=first.name, kind=kind)
+
+
+def _arms(descriptions: Mapping[str, Description], columns: Columns) -> tuple[str, str]:
+    levels = sorted({level for description in descriptions.values() for level in description.arms})
+    if len(levels) != 2:
+        raise DataError(
+            f"treatment '{columns.treatment}' must have exactly two levels over all sites",
+            found=f"{len(levels)} levels",
+            remedy="recode the treatment to 0 (control) and 1 (treated)",
+        )
+    if levels == ["0", "1"] and columns.treated is None:
+        treated = "1"
+    elif columns.treated is None:
+        raise DataError(
+            f"treatment '{columns.treatment}' must be 0/1, or the study must name the treated level",
+            found="two levels that are not 0 and 1, and no `treated`",
+            remedy="recode to 0/1, or add `treated = \"…\"` to the study's columns",
+        )
+    else:
+        treated = level_name(columns.treated)
+        if treated not in levels:
+            raise DataError(
+                f"the treated level must be one of the levels of '{columns.treatment}'",
+                found=f"`treated` names a level that no site has: '{treated}'",
+                remedy="correct `treated` in the study's columns",
+            )
+    control = next(level for level in levels if level != treated)
+    for site, description in descriptions.items():
+        for level, arm in ((control, "control"), (treated, "treated")):
+            if description.arms.get(level, 0) == 0:
+                raise DataError(
+                    f"site '{site}' must have people in both arms",
+                    found=f"no row in the {arm} arm",
+                    remedy="leave the site out, or define the treatment so that both arms occur there",
+                )
+    return control, treated
+
+
+def level_name(value: object) -> str:
+    """One spelling for a level however it was stored: 1, 1.0, True and "1" are the same.
+
+    >>> level_name(1.0), level_name(True), level_name("yes")
+    ('1', '1', 'yes')
+    """
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
