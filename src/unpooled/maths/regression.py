@@ -26,11 +26,11 @@ class Sums(eqx.Module):
 
 
 class Prior(eqx.Module):
-    """T_f of each feature; T_g and L_M of the shifts (None: no shifts)."""
+    """T_f of each feature; T_g of the shifts (None: no shifts) and L_M between the sites."""
 
     feature: Float[Array, "p 2 2"]
     shift: Float[Array, "2 2"] | None
-    site: Float[Array, "m m"] | None
+    site: Float[Array, "m m"]
 
 
 class Posterior(eqx.Module):
@@ -55,7 +55,7 @@ def _normal_equations(sums: Sums, prior: Prior) -> tuple[Array, Array]:
     t, features = prior.feature, prior.feature.shape[0]
     gram = jnp.einsum("fak,abfg,gbl->kflg", t, sums.gram, t).reshape(2 * features, 2 * features)
     score = jnp.einsum("fak,af->kf", t, sums.moment).reshape(-1)
-    if prior.shift is None or prior.site is None:
+    if prior.shift is None:
         return gram, score
     u, site = prior.shift, prior.site
     sites = 2 * site.shape[0]
@@ -70,8 +70,8 @@ def coefficients(prior: Prior, whitened_draw: Array) -> tuple[Float[Array, "2 p"
     features = prior.feature.shape[0]
     xi = whitened_draw[: 2 * features].reshape(2, features)
     beta = jnp.einsum("fak,kf->af", prior.feature, xi)
-    if prior.shift is None or prior.site is None:
-        return beta, jnp.zeros((2, 0))
+    if prior.shift is None:
+        return beta, jnp.zeros((2, prior.site.shape[0]))
     shift = whitened_draw[2 * features :].reshape(2, -1)
     return beta, jnp.einsum("ak,st,kt->as", prior.shift, prior.site, shift)
 

@@ -1,0 +1,1 @@
+"""The methods, one folder each, with the same file names."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,6 +24,6 @@ class Engine(Protocol):
         """The sites' names, in a fixed order."""
         ...
 
-    def exchange(self, questions: Mapping[str, Message]) -> tuple[dict[str, Message], dict[str, Traffic]]:
-        """Put each site its question; replies and bytes by site."""
+    def exchange(self, question: Message) -> tuple[dict[str, Message], dict[str, Traffic]]:
+        """Put the question to every site; replies and bytes by site, in the order of `sites`."""
         ...

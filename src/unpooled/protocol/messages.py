@@ -44,7 +44,7 @@ class Adopt(Message):
     settings: Tree
     context: Tree
     seed: int
-    site: int
+    sites: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,10 @@ class Gradient(Message):
 
 @dataclass(frozen=True)
 class Refusal(Message):
-    """Reveals: the name of the limit that the answer would have broken."""
+    """Reveals: which limit or check the answer would have broken."""
 
-    reveals: ClassVar[str] = "which of the site's limits the answer would have broken"
-    limit: str
+    reveals: ClassVar[str] = "which limit or check the answer would have broken"
+    kind: str
     expected: str
     found: str
     remedy: str

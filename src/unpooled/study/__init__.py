@@ -1,7 +1,18 @@
 """The question of a study, and the schema that all its sites agree on."""
 
 from unpooled.study.columns import Columns
+from unpooled.study.file import read_study, study_template
 from unpooled.study.schema import Column, Description, Schema, agree
 from unpooled.study.study import Source, Study
 
-__all__ = ["Column", "Columns", "Description", "Schema", "Source", "Study", "agree"]
+__all__ = [
+    "Column",
+    "Columns",
+    "Description",
+    "Schema",
+    "Source",
+    "Study",
+    "agree",
+    "read_study",
+    "study_template",
+]

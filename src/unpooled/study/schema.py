@@ -133,6 +133,8 @@ def level_name(value: object) -> str:
     >>> level_name(1.0), level_name(True), level_name("yes")
     ('1', '1', 'yes')
     """
+    item = getattr(value, "item", None)  # a NumPy scalar: np.bool_ is not a bool, np.float32 not a float
+    value = item() if callable(item) else value
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, float) and value.is_integer():

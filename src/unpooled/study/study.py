@@ -18,7 +18,7 @@ class Source(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: str | None = None
-    url: str | None = None
+    url: str | None = Field(default=None, repr=False)  # it may hold a password
     query: str | None = None
     delimiter: str | None = None
 
@@ -105,7 +105,9 @@ _SECTIONS = {
 
 def explain(error: ValidationError) -> StudyError:
     """One pydantic problem as a sentence a user can act on (the first problem; fixing it shows the next)."""
-    problem = error.errors(include_url=False, include_input=False)[0]
+    problems = error.errors(include_url=False, include_input=False)
+    # a misspelt key is also a missing one: the unknown word comes first, with the word that was meant
+    problem = min(problems, key=lambda one: one["type"] != "extra_forbidden")
     where = [str(part) for part in problem["loc"]]
     place = ".".join(where) or "study"
     if problem["type"] == "extra_forbidden":

@@ -1,0 +1,1 @@
+"""Causal effects from data that cannot be pooled."""

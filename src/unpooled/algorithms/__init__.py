@@ -1,0 +1,1 @@
+"""How the coordinator moves θ: procedures that know stages, but no method."""

@@ -1,0 +1,106 @@
+"""SciPy's L-BFGS-B for deterministic stages: a batch of problems in lockstep, one evaluation one exchange."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from scipy.optimize import minimize
+
+from unpooled.algorithms.exchange import Procedure
+from unpooled.algorithms.minima import Minima
+from unpooled.algorithms.objective import evaluate, flatten, ravel
+from unpooled.errors import FitError
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.stage import Objective
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When to stop: at most so many evaluations, or when the objective's relative fall gets this small."""
+
+    evaluations: int = 60
+    tolerance: float = 1e-5
+
+
+class _AskTell:
+    """SciPy's minimiser in a thread of its own, so that many can wait for one exchange."""
+
+    def __init__(self, start: np.ndarray, stopping: Stopping) -> None:
+        self._points: queue.Queue[np.ndarray | None] = queue.Queue()
+        self._values: queue.Queue[tuple[float, np.ndarray] | None] = queue.Queue()
+        options = {"maxfun": stopping.evaluations, "maxiter": stopping.evaluations, "ftol": stopping.tolerance}
+        self._thread = threading.Thread(target=self._run, args=(start, options), daemon=True)
+        self._thread.start()
+
+    def _run(self, start: np.ndarray, options: dict[str, Any]) -> None:
+        try:
+            minimize(self._evaluate, start, jac=True, method="L-BFGS-B", options=options)
+        except InterruptedError:
+            return
+        self._points.put(None)
+
+    def _evaluate(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        self._points.put(point.copy())
+        answer = self._values.get()
+        if answer is None:
+            raise InterruptedError
+        return answer
+
+    def point(self) -> np.ndarray | None:
+        return self._points.get()
+
+    def tell(self, value: float, gradient: np.ndarray) -> None:
+        self._values.put((value, gradient))
+
+    def stop(self) -> None:
+        self._values.put(None)
+
+
+def lbfgs(name: str, objective: Objective, starts: Tree, fixed: Tree, stopping: Stopping) -> Procedure[Minima]:
+    """Minimise a batch of problems in lockstep: each evaluation of all of them is one pair of exchanges."""
+    flat, unravel = flatten(starts)
+    solvers = [_AskTell(start, stopping) for start in flat]
+    points = flat.copy()
+    best = np.full(len(flat), np.inf)
+    kept: list[Any] = [None] * len(flat)
+    active = set(range(len(flat)))
+    history: list[float] = []
+    evaluations = 0
+    try:
+        while True:
+            for index in sorted(active):
+                point = solvers[index].point()
+                if point is None:
+                    active.discard(index)
+                else:
+                    points[index] = point
+            if not active:
+                break
+            evaluations += 1
+            values, gradient, statistics = yield from evaluate(name, objective, unravel(points), fixed)
+            slopes = ravel(gradient)
+            for index in sorted(active):
+                value = float(values[index])
+                finite = np.isfinite(value) and bool(np.all(np.isfinite(slopes[index])))
+                if finite and value < best[index]:
+                    best[index] = value
+                    kept[index] = (points[index].copy(), jax.tree.map(lambda leaf, i=index: leaf[i], statistics))
+                # A point where Cholesky failed is told as a steep wall, and the line search turns back.
+                solvers[index].tell(value if finite else 1e12, slopes[index] if finite else np.zeros_like(slopes[index]))
+            history.append(float(best[0]))
+    finally:
+        for solver in solvers:
+            solver.stop()
+    if not np.all(np.isfinite(best)):
+        raise FitError(
+            f"stage '{name}' must have a finite objective", found="no finite value from any point tried",
+            remedy="look for columns with extreme values, or fewer covariates than people",
+        )
+    free = unravel(np.stack([point for point, _ in kept]))
+    statistics = jax.tree.map(lambda *leaves: np.stack(leaves), *[statistics for _, statistics in kept])
+    return Minima(free, best, statistics, evaluations, tuple(history))

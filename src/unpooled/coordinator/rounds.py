@@ -1,0 +1,78 @@
+"""The one loop: a procedure's questions go out to every site, aggregated replies come back.
+
+The caller owns the loop, so progress, journal and checkpoint are plain bodies around it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from unpooled.algorithms.exchange import Procedure
+from unpooled.coordinator.aggregate import aggregate
+from unpooled.coordinator.checkpoint import Checkpoint
+from unpooled.protocol.engine import Engine, Traffic
+from unpooled.protocol.messages import Adopt, Ask, Message, PullBack, Together, Tree
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Round:
+    """What happened in one exchange."""
+
+    number: int
+    question: str
+    seconds: float
+    traffic: dict[str, Traffic]
+    replayed: bool
+
+
+class Conduct(Generic[T]):
+    """Runs a procedure over an engine; iterate over its rounds, then read `result`."""
+
+    result: T
+
+    def __init__(self, procedure: Procedure[T], engine: Engine, checkpoint: Checkpoint | None = None) -> None:
+        self._procedure, self._engine, self._checkpoint = procedure, engine, checkpoint
+
+    def __iter__(self) -> Iterator[Round]:
+        reply: Tree = None
+        number = 0
+        try:
+            while True:
+                question = self._procedure.send(reply)
+                number += 1
+                reply, record = self._round(number, question)
+                yield record
+        except StopIteration as done:
+            self.result = done.value
+        finally:
+            self._procedure.close()
+
+    def _round(self, number: int, question: Message) -> tuple[Tree, Round]:
+        start = time.perf_counter()
+        stored = None if self._checkpoint is None else self._checkpoint.recall(question)
+        traffic: dict[str, Traffic] = {}
+        # A site that restarts has to adopt the schema again, so that question is always put.
+        if stored is None or isinstance(question, Adopt):
+            replies, traffic = self._engine.exchange(question)
+            combined = aggregate(replies)
+            if stored is None and self._checkpoint is not None:
+                self._checkpoint.append(question, combined)
+        reply = combined if stored is None else stored
+        record = Round(number, label(question), time.perf_counter() - start, traffic, stored is not None)
+        return reply, record
+
+
+def label(question: Message) -> str:
+    """A question's short name for people."""
+    if isinstance(question, Ask):
+        return f"{question.stage}: statistics"
+    if isinstance(question, PullBack):
+        return f"{question.stage}: gradient"
+    if isinstance(question, Together):
+        return " + ".join(dict.fromkeys(label(part) for part in question.questions))
+    return type(question).__name__.lower()

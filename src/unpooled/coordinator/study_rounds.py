@@ -1,0 +1,38 @@
+"""A whole study as one procedure: agree, adopt, fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from unpooled.algorithms.exchange import Procedure
+from unpooled.coordinator.agreement import Agreement, reach_agreement
+from unpooled.methods.method import Fitted, Method
+from unpooled.protocol.messages import Adopt, Tree
+from unpooled.study import Study
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything the coordinator holds at the end of a study."""
+
+    agreement: Agreement
+    context: Tree
+    fitted: Fitted
+
+
+def study_rounds(study: Study, method: Method, settings: Any) -> Procedure[Outcome]:
+    """The procedure of one study; who asks whom is the engine's business."""
+    agreement = yield from reach_agreement(study)
+    context = method.context(settings, agreement.scaling, study.seed)
+    yield Adopt(
+        schema=agreement.schema.model_dump(mode="json"),
+        scaling=agreement.scaling,
+        method=study.method.name,
+        settings=settings.model_dump(mode="json"),
+        context=context,
+        seed=study.seed,
+        sites=tuple(agreement.descriptions),
+    )
+    fitted = yield from method.fit(settings, context, study.seed)
+    return Outcome(agreement, context, fitted)

@@ -1,0 +1,135 @@
+"""Can this table answer this study? Asked at the site, before anything is sent; counts and names only."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from unpooled.data.kinds import level_names, missing, numbers, stored_as
+from unpooled.data.presence import column, require_columns
+from unpooled.errors import DataError
+from unpooled.study import Columns
+
+LARGEST = 1e12  # fourth powers stay far from float64's end, and sums keep their digits
+MOST_LEVELS = 50
+USE_CAUSAL_FI = "list the column under `incomplete` and use the method causal_fi"
+
+
+def check(frame: pd.DataFrame, columns: Columns, *, site: str) -> None:
+    """Refuse a table the study cannot use; the error names the site, the column and what to do."""
+    require_columns(columns.names, frame.columns, site=site)
+    if len(frame) < 2:
+        raise DataError(
+            f"site '{site}' must have at least two rows",
+            found=f"{len(frame)} row" if len(frame) else "no rows",
+            remedy="leave the site out, or merge it with another",
+        )
+    require_treatment(column(frame, columns.treatment), site=site)
+    require_outcome(column(frame, columns.outcome), columns, site=site)
+    for name in columns.covariates:
+        require_complete(column(frame, name), site=site, remedy=USE_CAUSAL_FI)
+        _require_usable(column(frame, name), site)
+    for name in columns.incomplete:
+        _require_usable(column(frame, name), site)
+
+
+def require_treatment(treatment: pd.Series, *, site: str) -> None:
+    """At most two levels, none missing."""
+    require_storage(treatment, site=site)
+    require_complete(treatment, site=site, remedy="drop these rows at the site")
+    levels = len(set(level_names(treatment)))
+    if levels > 2:
+        raise DataError(
+            f"treatment '{treatment.name}' must have two levels at site '{site}'",
+            found=f"{levels} levels",
+            remedy="recode it to 0 (control) and 1 (treated), or keep only two of the levels",
+        )
+
+
+def require_outcome(outcome: pd.Series, columns: Columns, *, site: str) -> None:
+    """Numbers that the outcome's family allows, none missing."""
+    require_storage(outcome, site=site)
+    require_complete(outcome, site=site, remedy="drop these rows at the site")
+    if stored_as(outcome) != "numbers":
+        raise DataError(
+            f"outcome '{outcome.name}' must be numbers at site '{site}'",
+            found="text",
+            remedy="recode it as numbers, written with a decimal point",
+        )
+    require_finite(outcome, site=site)
+    _require_family(numbers(outcome), columns, site)
+
+
+def require_complete(series: pd.Series, *, site: str, remedy: str) -> None:
+    """No value missing."""
+    count = missing(series)
+    if count:
+        raise DataError(
+            f"column '{series.name}' must have no missing values at site '{site}'",
+            found=f"{count} missing of {len(series)}",
+            remedy=remedy,
+        )
+
+
+def _require_usable(series: pd.Series, site: str) -> None:
+    """Finite numbers, or text with few levels; values may be missing."""
+    require_storage(series, site=site)
+    if stored_as(series) == "numbers":
+        require_finite(series, site=site)
+    else:
+        _require_few_levels(series, site)
+
+
+def require_storage(series: pd.Series, *, site: str) -> None:
+    """Numbers or text, nothing else."""
+    if stored_as(series) == "unsupported":
+        raise DataError(
+            f"column '{series.name}' must be numbers or text at site '{site}'",
+            found=f"dates, mixed or other values (stored as {series.dtype})",
+            remedy="recode it as a number (days since a date, for one), or as text throughout",
+        )
+
+
+def require_finite(series: pd.Series, *, site: str) -> None:
+    """No infinite value, and none too large to compute with."""
+    values = numbers(series)
+    infinite = int(np.isinf(values).sum())
+    if infinite:
+        raise DataError(
+            f"column '{series.name}' must be finite at site '{site}'",
+            found=f"{infinite} infinite of {len(values)}",
+            remedy="drop these rows or correct the values at the site",
+        )
+    huge = int((np.abs(values) > LARGEST).sum())
+    if huge:
+        raise DataError(
+            f"column '{series.name}' must stay below {LARGEST:.0e} at site '{site}'",
+            found=f"{huge} larger of {len(values)}",
+            remedy="change the unit of the column at every site (millions instead of ones, for one)",
+        )
+
+
+def _require_few_levels(series: pd.Series, site: str) -> None:
+    present = series.dropna()
+    levels = len(set(level_names(present)))
+    if levels > MOST_LEVELS or levels > max(2, len(present) / 2):
+        raise DataError(
+            f"text column '{series.name}' must have few levels at site '{site}'",
+            found=f"{levels} levels in {len(present)} rows: it looks like an identifier",
+            remedy="leave it out, group its levels or, if it holds numbers, write them with a decimal point",
+        )
+
+
+def _require_family(values: np.ndarray, columns: Columns, site: str) -> None:
+    if columns.family == "binary":
+        wrong, allowed = ~np.isin(values, (0, 1)), "0 or 1"
+    elif columns.family == "count":
+        wrong, allowed = (values < 0) | (values != np.floor(values)), "whole numbers, 0 or more"
+    else:
+        return
+    if wrong.any():
+        raise DataError(
+            f"{columns.family} outcome '{columns.outcome}' must be {allowed} at site '{site}'",
+            found=f"{int(wrong.sum())} other values of {len(values)}",
+            remedy='recode the outcome, or set family = "continuous" in the study\'s columns',
+        )

@@ -1,0 +1,128 @@
+"""A site's table in a database: one query, read only, and never a password or a row's value in an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from unpooled.data.presence import require_columns
+from unpooled.errors import DataError
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Connection, Engine
+
+CONNECT_SECONDS = 10
+
+
+def read_database(url: str, query: str, names: Sequence[str], *, site: str) -> pd.DataFrame:
+    """The study's columns of what the query returns."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    address = _address(url, site)
+    engine = _engine(address, site)
+    try:
+        connection = engine.connect()
+    except (SQLAlchemyError, OSError) as error:
+        problem = _refused(address, _reason(error), site)
+    else:
+        with connection:
+            return _fetch(connection, query, names, site)
+    raise problem
+
+
+def _address(url: str, site: str) -> URL:
+    """The parsed URL; PostgreSQL without a named driver is read with psycopg 3."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        address = make_url(url)
+    except (ArgumentError, ValueError):
+        raise DataError(
+            f"the database of site '{site}' must be given as a URL",
+            found="a URL that cannot be read (not shown: it may hold a password)",
+            remedy="write it as dialect://user@host/database; percent-encode what is special in a password",
+        ) from None
+    if address.drivername in ("postgresql", "postgres"):
+        address = address.set(drivername="postgresql+psycopg")
+    _require_file(address, site)
+    return address
+
+
+def _require_file(address: URL, site: str) -> None:
+    """SQLite would silently create a database that is not there."""
+    name = address.database or ""
+    if address.get_backend_name() != "sqlite" or name in ("", ":memory:") or name.startswith("file:"):
+        return
+    if not Path(name).is_file():
+        raise DataError(
+            f"site '{site}' must have a readable database",
+            found=f"no such file: {name}",
+            remedy="correct the path after sqlite:///; in a study file it is relative to that file's folder",
+        )
+
+
+def _engine(address: URL, site: str) -> Engine:
+    from sqlalchemy import create_engine
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+    from sqlalchemy.pool import NullPool
+
+    patience = {"connect_timeout": CONNECT_SECONDS} if address.drivername == "postgresql+psycopg" else {}
+    patience = {key: value for key, value in patience.items() if key not in address.query}
+    try:
+        return create_engine(address, poolclass=NullPool, connect_args=patience)
+    except ImportError:
+        postgresql = address.get_backend_name() == "postgresql"
+        remedy = "pip install 'unpooled[postgresql]'" if postgresql else "install the driver with pip"
+        found = f"no driver for '{address.drivername}' in this environment"
+    except (NoSuchModuleError, ArgumentError):
+        found = f"no dialect called '{address.drivername}'"
+        remedy = "use a dialect that SQLAlchemy knows, such as postgresql:// or sqlite:///"
+    raise DataError(f"the database of site '{site}' must have a driver here", found=found, remedy=remedy)
+
+
+def _fetch(connection: Connection, query: str, names: Sequence[str], site: str) -> pd.DataFrame:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql("pragma query_only = on")
+        connection = connection.execution_options(no_parameters=True, postgresql_readonly=True)
+        result = connection.exec_driver_sql(query)
+        present = list(result.keys())
+        require_columns(names, present, site=site)
+        places = [present.index(name) for name in names]
+        rows = [tuple(row[place] for place in places) for row in result]
+    except SQLAlchemyError as error:
+        reason = _reason(error)
+    else:
+        return pd.DataFrame.from_records(rows, columns=list(names), coerce_float=True)
+    raise DataError(
+        f"the query of site '{site}' must return its table",
+        found=f"the database could not answer it ({reason})",
+        remedy="run the query in the database's own shell, correct it, and put it into the study",
+    )
+
+
+def _refused(address: URL, reason: str, site: str) -> DataError:
+    return DataError(
+        f"the database of site '{site}' must accept the connection",
+        found=f"{_masked(address)} refused it or cannot be reached ({reason})",
+        remedy="check that it is running and that host, user, password and database are right",
+    )
+
+
+def _masked(address: URL) -> str:
+    """The URL without its password, wherever that was written."""
+    if "@" in (address.host or ""):  # an unescaped '@' in the password leaves its end in the host
+        return f"{address.drivername}://***"
+    return address.set(query={}).render_as_string(hide_password=True)
+
+
+def _reason(error: Exception) -> str:
+    """The kind of the driver's error, such as UndefinedTable; its message could quote a value."""
+    cause = getattr(error, "orig", None) or error
+    return str(getattr(cause, "sqlite_errorname", None) or type(cause).__name__)

@@ -1,0 +1,161 @@
+"""The data of the paper's FedCI experiments: DATA-1, DATA-2, and DATA-1 with binary and count outcomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from unpooled.data.simulation.simulation import Simulation
+from unpooled.errors import StudyError, nearest
+from unpooled.study.columns import Family
+
+CountLink = Literal["softplus", "exp"]
+LARGEST_LOG_RATE = 40.0  # beyond this NumPy cannot draw a Poisson count
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """Intercepts, the means of the slopes, the outcome's family, and the seed of the slopes."""
+
+    control: tuple[float, float]  # b₀, mean of b₁
+    treated: tuple[float, float]  # c₀, mean of c₁
+    family: Family
+    coefficient_seed: int
+
+
+_SETTINGS = {
+    "fedci-data1": _Setting((0.9, 0.0), (2.0, 1.0), "continuous", 1),
+    "fedci-data2": _Setting((6.0, 10.0), (30.0, 15.0), "continuous", 2),
+    "fedci-binary": _Setting((0.9, 0.0), (2.0, 1.0), "binary", 1),  # DATA-1's coefficients
+    "fedci-count": _Setting((0.9, 0.0), (2.0, 1.0), "count", 1),
+}
+NAMES = tuple(_SETTINGS)
+
+
+@dataclass(frozen=True)
+class _World:
+    """The ground truth all sites share: (intercept, slopes) of treatment and of both outcomes."""
+
+    propensity: tuple[float, np.ndarray]  # a₀, a₁
+    control: tuple[float, np.ndarray]  # b₀, b₁
+    treated: tuple[float, np.ndarray]  # c₀, c₁
+    family: Family
+    count_link: CountLink
+
+
+def simulate(
+    name: str,
+    *,
+    sites: int,
+    rows: int,
+    seed: int,
+    test_rows: int = 0,
+    coefficient_sd: float = 2.0,
+    coefficient_seed: int | None = None,
+    count_link: CountLink = "softplus",
+    dimension: int = 20,
+) -> Simulation:
+    """Tables of ``rows`` people per site; coefficients are drawn once per data set, people anew by ``seed``.
+
+    >>> data = simulate("fedci-data1", sites=2, rows=5, seed=7)
+    >>> {site: frame.shape for site, frame in data.frames.items()}
+    {'site1': (5, 22), 'site2': (5, 22)}
+    """
+    _require(name, sites, rows, seed, test_rows, dimension, count_link)
+    setting = _SETTINGS[name]
+    drawn_by = setting.coefficient_seed if coefficient_seed is None else coefficient_seed
+    world = _world(setting, drawn_by, coefficient_sd, dimension, count_link)
+    frames, truth = _tables(world, sites=sites, rows=rows, seed=seed, part=0)
+    test, test_truth = _tables(world, sites=sites if test_rows else 0, rows=test_rows, seed=seed, part=1)
+    return Simulation(name, setting.family, seed, frames, test, truth, test_truth)
+
+
+def _world(setting: _Setting, seed: int, sd: float, dimension: int, count_link: CountLink) -> _World:
+    generator = np.random.default_rng(seed)
+    slopes = generator.normal(0.0, sd, size=(3, dimension))
+    return _World(
+        propensity=(0.6, slopes[0]),
+        control=(setting.control[0], setting.control[1] + slopes[1]),
+        treated=(setting.treated[0], setting.treated[1] + slopes[2]),
+        family=setting.family,
+        count_link=count_link,
+    )
+
+
+def _tables(
+    world: _World, *, sites: int, rows: int, seed: int, part: int
+) -> tuple[dict[str, pd.DataFrame], pd.DataFrame]:
+    """Every site has its own stream: more sites, or more rows for testing, leave the others unchanged."""
+    frames, truths = {}, []
+    for number in range(1, sites + 1):
+        site = f"site{number}"
+        frames[site], truth = _people(world, rows, np.random.default_rng([seed, number, part]))
+        truth.insert(0, "site", site)
+        truths.append(truth)
+    empty = pd.DataFrame(columns=["site", "row", "y0", "y1", "mu0", "mu1"])
+    return frames, pd.concat(truths, ignore_index=True) if truths else empty
+
+
+def _people(world: _World, rows: int, generator: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
+    x = generator.uniform(-1.0, 1.0, size=(rows, len(world.propensity[1])))
+    w = generator.binomial(1, _sigmoid(_linear(x, world.propensity)))
+    mu0, mu1 = (_mean(_linear(x, arm), world) for arm in (world.control, world.treated))
+    y0, y1 = (_outcome(mu, world.family, generator) for mu in (mu0, mu1))
+    frame = pd.DataFrame(x, columns=[f"x{j}" for j in range(1, x.shape[1] + 1)])
+    frame = frame.assign(w=w, y=np.where(w == 1, y1, y0))
+    truth = pd.DataFrame({"row": np.arange(rows), "y0": y0, "y1": y1, "mu0": mu0, "mu1": mu1})
+    return frame, truth
+
+
+def _linear(x: np.ndarray, line: tuple[float, np.ndarray]) -> np.ndarray:
+    return line[0] + x @ line[1]
+
+
+def _mean(linear: np.ndarray, world: _World) -> np.ndarray:
+    """E[y | x]: softplus λ for numbers, sigmoid φ for 0/1, λ or exp for counts."""
+    if world.family == "binary":
+        return _sigmoid(linear)
+    if world.family == "count" and world.count_link == "exp":
+        if linear.max(initial=0.0) > LARGEST_LOG_RATE:
+            raise StudyError(
+                "the rate of a count must be one that can be drawn",
+                found=f"exp of more than {LARGEST_LOG_RATE:.0f}",
+                remedy='use a smaller coefficient_sd, or count_link="softplus"',
+            )
+        return np.exp(linear)
+    return np.logaddexp(0.0, linear)
+
+
+def _outcome(mean: np.ndarray, family: Family, generator: np.random.Generator) -> np.ndarray:
+    if family == "binary":
+        return generator.binomial(1, mean)
+    if family == "count":
+        return generator.poisson(mean)
+    return generator.normal(mean, 1.0)
+
+
+def _sigmoid(value: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0.0, -value))
+
+
+def _require(
+    name: str, sites: int, rows: int, seed: int, test_rows: int, dimension: int, count_link: str
+) -> None:
+    if name not in NAMES:
+        raise StudyError(
+            "the simulation must be one of the paper's", found=f"'{name}'", remedy=nearest(name, NAMES)
+        )
+    if count_link not in ("softplus", "exp"):
+        known = ("softplus", "exp")
+        raise StudyError(
+            "count_link must be known", found=f"'{count_link}'", remedy=nearest(count_link, known)
+        )
+    least = {"sites": (sites, 1), "rows": (rows, 1), "seed": (seed, 0), "test_rows": (test_rows, 0)}
+    for word, (value, limit) in {**least, "dimension": (dimension, 1)}.items():
+        if value < limit:
+            raise StudyError(
+                f"'{word}' must be at least {limit}", found=str(value), remedy=f"give a larger '{word}'"
+            )

@@ -1,0 +1,5 @@
+"""FedCI: Bayesian causal inference with Gaussian processes over sites that share no rows."""
+
+from unpooled.methods.fedci.method import METHOD
+
+__all__ = ["METHOD"]

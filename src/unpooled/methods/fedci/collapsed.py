@@ -1,0 +1,154 @@
+"""The collapsed likelihood: everything Gaussian integrated out, site by site (S), then at the coordinator (F)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+from jaxtyping import Array
+
+from unpooled.maths import arms
+from unpooled.maths.regression import Posterior, Sums, posterior
+from unpooled.maths.triangles import pack, unpack
+from unpooled.methods.fedci.structures import Kernel, Projection, Structure
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Objective, Stage
+
+
+def in_use(rows: Rows, fixed: Tree) -> Array:
+    """1 for people of this problem: present, and not in the fold held out (−1: none is)."""
+    return rows.present * (rows.fold != fixed["fold"])
+
+
+def arm_indicators(treatment: Array) -> Array:
+    """[n, 2]: which arm a person is in."""
+    return jnp.stack([1.0 - treatment, treatment], axis=1)
+
+
+class Evidence(Objective):
+    """−log p(y | hyperparameters) − log p(hyperparameters)."""
+
+    structure: eqx.AbstractVar[Structure]
+
+    def sums(self, parameters: Tree, statistics: Tree) -> Sums:
+        raise NotImplementedError
+
+    def posterior(self, parameters: Tree, statistics: Tree) -> Posterior:
+        """Weights and shifts given the hyperparameters."""
+        return posterior(self.sums(parameters, statistics), self.structure.prior(parameters["free"]))
+
+    def value(self, parameters: Tree, statistics: Tree) -> Array:
+        evidence = self.posterior(parameters, statistics).log_evidence
+        return -evidence - self.structure.log_prior(parameters["free"], parameters["fixed"])
+
+
+class FeatureEvidence(Evidence):
+    """R is the noise alone, so S is free of it: a Gram matrix per arm, linear in rows."""
+
+    structure: Projection
+    reveals: ClassVar[str] = "per arm: Gram matrix of the features summed over people, their products with the outcome"
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        features = self.structure.features(parameters["free"], rows.covariates)
+        weights = arm_indicators(rows.treatment).T * in_use(rows, parameters["fixed"])
+        gram = jnp.einsum("an,nf,ng->afg", weights, features, features)
+        moment = jnp.einsum("an,nf,n->af", weights, features, rows.outcome)
+        square = weights @ rows.outcome**2
+        return {
+            "total": {"gram": pack(gram), "moment": moment, "square": square},
+            "each": {"gram": gram[:, 0], "moment": moment[:, 0]},
+        }
+
+    def sums(self, parameters: Tree, statistics: Tree) -> Sums:
+        noise = parameters["free"]["noise"]
+        precision = jnp.exp(-2.0 * noise)
+        total, each = statistics["total"], statistics["each"]
+        gram = precision[:, None, None] * unpack(total["gram"])
+        counts = unpack(total["gram"])[:, 0, 0]
+        return Sums(
+            gram=jnp.eye(2)[:, :, None, None] * gram[:, None],
+            moment=precision[:, None] * total["moment"],
+            square=precision @ total["square"],
+            log_determinant=2.0 * counts @ noise,
+            site_gram=jnp.eye(2)[None, :, :, None] * (precision[:, None] * each["gram"])[:, :, None],
+            site_moment=precision * each["moment"],
+        )
+
+
+class KernelEvidence(Evidence):
+    """R = Ψ[w, w']·remainder + noise inside a site; `diagonal` keeps only its diagonal (linear in rows)."""
+
+    structure: Kernel
+    diagonal: bool = eqx.field(static=True)
+    reveals: ClassVar[str] = "HᵀK⁻¹H, HᵀK⁻¹y, yᵀK⁻¹y and log|K| of the site's features and outcomes"
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        free = parameters["free"]
+        weights = in_use(rows, parameters["fixed"])
+        design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]
+        stacked = jnp.concatenate([design, (rows.outcome * weights)[:, None]], axis=1)
+        whitened, log_determinant = self.whiten(free, rows, weights, stacked)
+        products = whitened.T @ whitened
+        gram, moment = products[:-1, :-1], products[:-1, -1]
+        size = gram.shape[0] // 2
+        each = gram.reshape(2, size, 2, size)[:, 0]
+        return {
+            "total": {"gram": pack(gram), "moment": moment, "square": products[-1, -1], "log": log_determinant},
+            "each": {"gram": each, "moment": moment.reshape(2, size)[:, 0]},
+        }
+
+    def design(self, free: Tree, covariates: Array, treatment: Array) -> Array:
+        """H: the features, laid out by arm."""
+        features = self.structure.features(free, covariates)
+        return (arm_indicators(treatment)[:, :, None] * features[:, None, :]).reshape(len(treatment), -1)
+
+    def observed_covariance(self, free: Tree, rows: Rows, weights: Array) -> Array:
+        """K_obs of Lemma 2 without what the shared features explain; rows out of use stand alone."""
+        between = arms.between(self.structure.arm_covariance(free), rows.treatment, rows.treatment)
+        local = between * self.structure.remainder(free, rows.covariates, rows.covariates)
+        diagonal = jnp.where(weights > 0, self.noise(free, rows.treatment), 1.0)
+        return local * weights[:, None] * weights[None, :] + jnp.diag(diagonal)
+
+    def noise(self, free: Tree, treatment: Array) -> Array:
+        """σ²_w plus a jitter that keeps K_obs positive when the noise goes to zero."""
+        return arm_indicators(treatment) @ jnp.exp(2.0 * free["noise"]) + 1e-8
+
+    def whiten(self, free: Tree, rows: Rows, weights: Array, columns: Array) -> tuple[Array, Array]:
+        """R^{−½}·columns and log|R|."""
+        if self.diagonal:
+            scale = arm_indicators(rows.treatment) @ jnp.diagonal(self.structure.arm_covariance(free))
+            variance = self.noise(free, rows.treatment) + scale * self.structure.remainder_diagonal(free, rows.covariates)
+            variance = jnp.where(weights > 0, variance, 1.0)
+            return columns / jnp.sqrt(variance)[:, None], jnp.sum(jnp.log(variance))
+        root = jnp.linalg.cholesky(self.observed_covariance(free, rows, weights))
+        whitened = jsl.solve_triangular(root, columns, lower=True)
+        return whitened, 2.0 * jnp.sum(jnp.log(jnp.diagonal(root)))
+
+    def sums(self, parameters: Tree, statistics: Tree) -> Sums:
+        total, each = statistics["total"], statistics["each"]
+        gram = unpack(total["gram"])
+        size = gram.shape[0] // 2
+        return Sums(
+            gram=gram.reshape(2, size, 2, size).transpose(0, 2, 1, 3),
+            moment=total["moment"].reshape(2, size),
+            square=total["square"],
+            log_determinant=total["log"],
+            site_gram=each["gram"],
+            site_moment=each["moment"],
+        )
+
+
+class Ridge(Stage):
+    """A linear regression per arm: where directions start and how large the noise may be."""
+
+    reveals: ClassVar[str] = "per arm: Gram matrix of the covariates summed over people, their products with the outcome"
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        features = jnp.concatenate([jnp.ones_like(rows.treatment)[:, None], rows.covariates], axis=1)
+        weights = arm_indicators(rows.treatment).T * in_use(rows, parameters["fixed"])
+        gram = jnp.einsum("an,nf,ng->afg", weights, features, features)
+        moment = jnp.einsum("an,nf,n->af", weights, features, rows.outcome)
+        return {"total": {"gram": pack(gram), "moment": moment, "square": weights @ rows.outcome**2}, "each": {}}

@@ -1,0 +1,189 @@
+"""Effects beside the rows: Lemma 2's conditional for known outcomes, the GP's conditional for new people.
+
+Given one draw of the hyperparameters θ and J draws of (β, g), an effect is a mean per draw plus a
+variance that only the site's own remainder and noise leave.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+from jaxtyping import Array, Float
+
+from unpooled.maths import arms
+from unpooled.methods.fedci.collapsed import Evidence, KernelEvidence, arm_indicators, in_use
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Stage
+
+
+class Draws(NamedTuple):
+    """J draws of the weights and of this site's shift, under one θ."""
+
+    free: Tree
+    beta: Float[Array, "j 2 p"]
+    shift: Float[Array, "j 2"]
+
+
+def shared_arms(evidence: Evidence, draws: Draws, covariates: Array) -> Float[Array, "j n 2"]:
+    """What all sites know of both arms' outcomes: φ(x)ᵀβ + g."""
+    features = evidence.structure.features(draws.free, covariates)
+    return jnp.einsum("nf,jaf->jna", features, draws.beta) + draws.shift[:, None, :]
+
+
+def factual(evidence: Evidence, draws: Draws, rows: Rows, weights: Array) -> Float[Array, "j n"]:
+    """Expected outcome of every row in its own arm, conditioned on the rows in use."""
+    shared = jnp.sum(shared_arms(evidence, draws, rows.covariates) * arm_indicators(rows.treatment), axis=2)
+    if not isinstance(evidence, KernelEvidence) or evidence.diagonal:
+        return shared
+    cross = _cross(evidence, draws.free, rows.treatment, rows.covariates, rows) * weights
+    return shared + _conditional_mean(evidence, draws, rows, weights, cross)
+
+
+def conditional_effect(
+    evidence: Evidence, draws: Draws, rows: Rows, covariates: Array
+) -> tuple[Float[Array, "j k"], Float[Array, " k"], Float[Array, ""]]:
+    """CATE of people known by their covariates: means, variances, and the variance of their average."""
+    both = shared_arms(evidence, draws, covariates)
+    mean = both[..., 1] - both[..., 0]
+    people = covariates.shape[0]
+    if not isinstance(evidence, KernelEvidence):
+        return mean, jnp.zeros(people), jnp.zeros(())
+    covariance = evidence.structure.arm_covariance(draws.free)
+    spread = covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]
+    if evidence.diagonal:
+        own = spread * evidence.structure.remainder_diagonal(draws.free, covariates)
+        return mean, own, jnp.mean(own) / people
+    ones = jnp.ones(people)
+    treated = _cross(evidence, draws.free, ones, covariates, rows)
+    cross = (treated - _cross(evidence, draws.free, 0.0 * ones, covariates, rows)) * rows.present
+    mean = mean + _conditional_mean(evidence, draws, rows, rows.present, cross)
+    root = jnp.linalg.cholesky(evidence.observed_covariance(draws.free, rows, rows.present))
+    explained = jsl.solve_triangular(root, cross.T, lower=True)
+    prior = spread * evidence.structure.remainder_diagonal(draws.free, covariates)
+    joint = spread * jnp.mean(evidence.structure.remainder(draws.free, covariates, covariates))
+    average = joint - jnp.sum(jnp.mean(explained, axis=1) ** 2)
+    return mean, jnp.maximum(prior - jnp.sum(explained**2, axis=0), 0.0), jnp.maximum(average, 0.0)
+
+
+def individual_effect(
+    evidence: Evidence, draws: Draws, rows: Rows, people: Rows, noise_correlation: float
+) -> tuple[Float[Array, "j k"], Float[Array, " k"]]:
+    """ITE of people whose outcomes are known: means and variances of (2w − 1)(y − y_mis), Lemma 2."""
+    mean, variance = _missing_outcome(evidence, draws, rows, people, noise_correlation)
+    return (2.0 * people.treatment - 1.0) * (people.outcome - mean), variance
+
+
+def _missing_outcome(
+    evidence: Evidence, draws: Draws, rows: Rows, people: Rows, noise_correlation: float
+) -> tuple[Array, Array]:
+    own, other = arm_indicators(people.treatment), arm_indicators(1.0 - people.treatment)
+    both = shared_arms(evidence, draws, people.covariates)
+    residual = people.outcome - jnp.sum(both * own, axis=2)
+    sd = jnp.exp(draws.free["noise"])
+    noise_cross = noise_correlation * (own @ sd) * (other @ sd)  # σ₁₂: a prior choice, never learned
+    missing = jnp.sum(both * other, axis=2)
+    variance = other @ sd**2
+    if not isinstance(evidence, KernelEvidence):
+        observed = own @ sd**2
+        return missing + residual * noise_cross / observed, variance - noise_cross**2 / observed
+    covariance = evidence.structure.arm_covariance(draws.free)
+    remainder = evidence.structure.remainder_diagonal(draws.free, people.covariates)
+    variance = variance + (other @ jnp.diagonal(covariance)) * remainder
+    if evidence.diagonal:
+        observed = evidence.noise(draws.free, people.treatment) + (own @ jnp.diagonal(covariance)) * remainder
+        cross = covariance[0, 1] * remainder + noise_cross
+        return missing + residual * cross / observed, variance - cross**2 / observed
+    # K_om R⁻¹ e over the site's rows and, where they are not among them, the people themselves.
+    known = join(rows, people)
+    cross = _cross(evidence, draws.free, 1.0 - people.treatment, people.covariates, known)
+    cross = cross.at[jnp.arange(len(noise_cross)), rows.present.shape[0] + jnp.arange(len(noise_cross))].add(noise_cross)
+    cross = cross * known.present
+    missing = missing + _conditional_mean(evidence, draws, known, known.present, cross)
+    root = jnp.linalg.cholesky(evidence.observed_covariance(draws.free, known, known.present))
+    explained = jsl.solve_triangular(root, cross.T, lower=True)
+    return missing, jnp.maximum(variance - jnp.sum(explained**2, axis=0), 0.0)
+
+
+def join(rows: Rows, people: Rows) -> Rows:
+    """The site's rows and further people as one table."""
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]) if a.ndim else a, rows, people)
+
+
+def _cross(evidence: KernelEvidence, free: Tree, treatment: Array, covariates: Array, rows: Rows) -> Array:
+    """Ψ[a, w_j]·k̃(x, x_j) between people in arm a and the site's rows."""
+    between = arms.between(evidence.structure.arm_covariance(free), treatment, rows.treatment)
+    return between * evidence.structure.remainder(free, covariates, rows.covariates)
+
+
+def _conditional_mean(evidence: KernelEvidence, draws: Draws, rows: Rows, weights: Array, cross: Array) -> Array:
+    shared = jnp.sum(shared_arms(evidence, draws, rows.covariates) * arm_indicators(rows.treatment), axis=2)
+    residual = (rows.outcome - shared) * weights
+    root = jnp.linalg.cholesky(evidence.observed_covariance(draws.free, rows, weights))
+    return (cross @ jsl.cho_solve((root, True), residual.T)).T
+
+
+class AverageEffect(Stage):
+    """The site's ATE under each draw: the CATE averaged over its people. The same draws go to every site."""
+
+    evidence: Evidence
+    reveals: ClassVar[str] = "draws of the average effect at this site"
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        fixed = parameters["fixed"]
+        draws = Draws(parameters["free"], fixed["beta"], fixed["shift"][:, :, rows.site])
+        mean, variance = self._average(draws, rows)
+        key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.site)
+        noise = jax.random.normal(key, mean.shape)
+        return {"total": {}, "each": {"effect": mean + jnp.sqrt(variance) * noise}}
+
+    def _average(self, draws: Draws, rows: Rows) -> tuple[Array, Array]:
+        # Averaging commutes with the conditional, so padding rows get weight zero in the contrast.
+        weights = rows.present / jnp.sum(rows.present)
+        mean, _, _ = conditional_effect(self.evidence, draws, rows, rows.covariates)
+        return mean @ weights, average_variance(self.evidence, draws, rows, rows.covariates, weights)
+
+
+def average_variance(evidence: Evidence, draws: Draws, rows: Rows, covariates: Array, weights: Array) -> Array:
+    """Variance of the weighted average of CATEs that the site's remainder leaves."""
+    if not isinstance(evidence, KernelEvidence):
+        return jnp.zeros(())
+    covariance = evidence.structure.arm_covariance(draws.free)
+    spread = covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]
+    if evidence.diagonal:
+        return spread * jnp.sum(weights**2 * evidence.structure.remainder_diagonal(draws.free, covariates))
+    ones = jnp.ones_like(weights)
+    treated = _cross(evidence, draws.free, ones, covariates, rows)
+    cross = weights @ (treated - _cross(evidence, draws.free, 0.0 * ones, covariates, rows)) * rows.present
+    root = jnp.linalg.cholesky(evidence.observed_covariance(draws.free, rows, rows.present))
+    explained = jsl.solve_triangular(root, cross, lower=True)
+    joint = spread * weights @ evidence.structure.remainder(draws.free, covariates, covariates) @ weights
+    return jnp.maximum(joint - explained @ explained, 0.0)
+
+
+class HeldOut(Stage):
+    """Products of the structures' errors on people held out: what choosing and stacking need."""
+
+    evidences: tuple[Evidence, ...]
+    reveals: ClassVar[str] = "per arm: summed squared prediction errors, and number of people"
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        errors = jnp.stack([
+            rows.outcome - self._prediction(evidence, fitted, rows)
+            for evidence, fitted in zip(self.evidences, parameters["fixed"]["fitted"], strict=True)
+        ])
+        weights = arm_indicators(rows.treatment).T * rows.present
+        products = jnp.einsum("an,in,jn->aij", weights, errors, errors)
+        return {"total": {"products": products, "count": jnp.sum(weights, axis=1)}, "each": {}}
+
+    def _prediction(self, evidence: Evidence, fitted: Tree, rows: Rows) -> Array:
+        def without(fold: Array, free: Tree, beta: Array, shift: Array) -> Array:
+            draws = Draws(free, beta[None], shift[None, :, rows.site])
+            return factual(evidence, draws, rows, in_use(rows, {"fold": fold}))[0]
+
+        folds = jnp.arange(fitted["beta"].shape[0])
+        predictions = jax.vmap(without)(folds, fitted["free"], fitted["beta"], fitted["shift"])
+        return jnp.take_along_axis(predictions, jnp.maximum(rows.fold, 0)[None, :], axis=0)[0]

@@ -1,0 +1,183 @@
+"""FedCI as a procedure: start from ridges, descend, weigh structures on held-out people, draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.optimize import minimize
+
+from unpooled.algorithms.exchange import Procedure, ask, side_by_side
+from unpooled.algorithms.lbfgs import Stopping, lbfgs
+from unpooled.algorithms.minima import Minima
+from unpooled.algorithms.objective import curvature, flatten
+from unpooled.maths.regression import coefficients, draw
+from unpooled.maths.triangles import unpack
+from unpooled.methods.fedci.collapsed import Evidence
+from unpooled.methods.fedci.settings import Settings
+from unpooled.protocol.messages import Tree
+
+PER_THETA = 8
+"""Draws of weights and shifts under each draw of the hyperparameters: they cost the sites nothing."""
+RIDGE = 5.0
+NEGLIGIBLE = 0.02
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Draws by structure, the weights of the structures, and how the fit went."""
+
+    draws: dict[str, Tree]
+    weights: dict[str, float]
+    effects: dict[str, np.ndarray]
+    diagnostics: dict[str, Any]
+
+
+def fit(settings: Settings, evidences: dict[str, Evidence], seed: int) -> Procedure[Fit]:
+    """The collapsed inference."""
+    folds = settings.folds if len(evidences) > 1 else 0
+    held = np.arange(-1, folds)
+    ridge = yield from ask("ridge", {"free": {}, "fixed": {"fold": held}})
+    starts = [_ridge(jax.tree.map(lambda leaf, i=i: leaf[i], ridge["total"])) for i in range(len(held))]
+    stopping = Stopping(settings.evaluations, settings.tolerance)
+    names = list(evidences)
+    found = yield from side_by_side(*[_descend(name, evidences[name], starts, held, stopping) for name in names])
+    minima = dict(zip(names, found, strict=True))
+    weights = {names[0]: 1.0}
+    if folds:
+        weights = yield from _stack(evidences, minima, held, starts)
+    drawn = yield from side_by_side(
+        *[_draw(name, evidences[name], minima[name], starts[0], settings, seed + i) for i, name in enumerate(weights)]
+    )
+    draws = dict(zip(weights, drawn, strict=True))
+    effects = yield from side_by_side(*[_average(name, draws[name]) for name in weights])
+    diagnostics = {
+        name: {
+            "objective": float(m.values[0]),
+            "evaluations": m.evaluations,
+            "history": list(m.history),
+        }
+        for name, m in minima.items()
+    }
+    return Fit(draws, weights, dict(zip(weights, effects, strict=True)), diagnostics)
+
+
+@dataclass(frozen=True)
+class Ridges:
+    """Directions and residual sds of a ridge regression per arm."""
+
+    directions: np.ndarray
+    noise: np.ndarray
+
+
+def _ridge(total: Tree) -> Ridges:
+    gram = np.asarray(unpack(jnp.asarray(total["gram"])))
+    penalty = np.diag([1e-6, *np.full(gram.shape[-1] - 1, RIDGE)])
+    coefficient = np.stack([np.linalg.solve(g + penalty, m) for g, m in zip(gram, total["moment"], strict=True)])
+    fitted = np.einsum("af,af->a", coefficient, total["moment"])
+    residual = total["square"] - 2.0 * fitted + np.einsum("af,afg,ag->a", coefficient, gram, coefficient)
+    spent = np.array([np.trace(np.linalg.solve(g + penalty, g)) for g in gram])
+    count = gram[:, 0, 0]
+    freedom = np.maximum(count - spent, 0.1 * count)
+    sd = np.sqrt(np.maximum(residual, 1e-12) / freedom)
+    directions = coefficient[:, 1:] + 1e-9
+    return Ridges(directions, np.clip(0.7 * sd, 0.02, 1.5))
+
+
+def _descend(
+    name: str, evidence: Evidence, starts: list[Ridges], held: np.ndarray, stopping: Stopping
+) -> Procedure[Minima]:
+    points = [evidence.structure.start(ridge.directions, ridge.noise) for ridge in starts]
+    free = jax.tree.map(lambda *leaves: np.stack(leaves), *points)
+    return (yield from lbfgs(name, evidence, free, _fixed(starts, held), stopping))
+
+
+def _fixed(starts: list[Ridges], held: np.ndarray) -> Tree:
+    return {"fold": held, "noise": np.log(np.stack([ridge.noise for ridge in starts]))}
+
+
+@eqx.filter_jit
+def _weights_and_shifts(evidence: Evidence, parameters: Tree, statistics: Tree, keys: Any) -> Tree:
+    """β and g for a batch of θ: their posterior mean, or J draws per θ where keys are given."""
+
+    def one(free: Tree, fixed: Tree, statistics: Tree, keys: Any) -> Tree:
+        fitted = evidence.posterior({"free": free, "fixed": fixed}, statistics)
+        prior = evidence.structure.prior(free)
+        if keys is None:
+            return coefficients(prior, draw(fitted, None))
+        return jax.vmap(lambda key: coefficients(prior, draw(fitted, key)))(keys)
+
+    return jax.vmap(one)(parameters["free"], parameters["fixed"], statistics, keys)
+
+
+def _stack(
+    evidences: dict[str, Evidence], minima: dict[str, Minima], held: np.ndarray, starts: list[Ridges]
+) -> Procedure[dict[str, float]]:
+    fitted = []
+    for name, evidence in evidences.items():
+        at = {"free": minima[name].free, "fixed": _fixed(starts, held)}
+        beta, shift = _weights_and_shifts(evidence, at, minima[name].statistics, None)
+        without_full = jax.tree.map(lambda leaf: np.asarray(leaf)[None, 1:], (minima[name].free, beta, shift))
+        fitted.append(dict(zip(("free", "beta", "shift"), without_full, strict=True)))
+    reply = yield from ask("held_out", {"free": {}, "fixed": {"fitted": tuple(fitted)}})
+    products, count = reply["total"]["products"][0], reply["total"]["count"][0]
+    # Both arms matter alike to an effect, however few the treated are.
+    weights = simplex_weights(np.mean(products / count[:, None, None], axis=0))
+    kept = {name: float(weight) for name, weight in zip(evidences, weights, strict=True) if weight > NEGLIGIBLE}
+    return {name: weight / sum(kept.values()) for name, weight in kept.items()}
+
+
+def simplex_weights(errors: np.ndarray) -> np.ndarray:
+    """Weights ≥ 0 summing to one that minimise wᵀEw, the squared error of the average prediction."""
+    size = len(errors)
+    scale = np.trace(errors) / size
+    result = minimize(
+        lambda w: w @ errors @ w / scale,
+        np.full(size, 1.0 / size),
+        jac=lambda w: 2.0 * errors @ w / scale,
+        bounds=[(0.0, 1.0)] * size,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1.0, "jac": lambda w: np.ones(size)},
+        method="SLSQP",
+    )
+    return result.x
+
+
+def _draw(
+    name: str, evidence: Evidence, minima: Minima, start: Ridges, settings: Settings, seed: int
+) -> Procedure[Tree]:
+    """Hyperparameters from a Laplace approximation, weights and shifts from their exact posterior."""
+    best = jax.tree.map(lambda leaf: leaf[0], minima.free)
+    fixed = {"fold": np.array(-1), "noise": np.log(start.noise)}
+    hessian = yield from curvature(name, evidence, best, fixed)
+    count = -(-settings.draws // PER_THETA)
+    free = _laplace(minima.free, hessian, count, seed)
+    many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), fixed)
+    statistics = yield from ask(name, {"free": free, "fixed": many})
+    keys = jax.random.split(jax.random.key(seed), (count, PER_THETA))
+    beta, shift = _weights_and_shifts(evidence, {"free": free, "fixed": many}, statistics, keys)
+    noise = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), count)
+    return {
+        "free": free,
+        "beta": np.asarray(beta),
+        "shift": np.asarray(shift),
+        "key": np.asarray(jax.random.key_data(noise)),
+    }
+
+
+def _laplace(minima: Tree, hessian: np.ndarray, count: int, seed: int) -> Tree:
+    """θ ~ N(θ̂, H⁻¹), eigenvalues floored: no direction is allowed more spread than the priors."""
+    flat, unravel = flatten(jax.tree.map(lambda leaf: leaf[:1], minima))
+    values, vectors = np.linalg.eigh(hessian)
+    normal = np.random.default_rng(seed).standard_normal((count, len(values)))
+    return unravel(flat + (normal / np.sqrt(np.maximum(values, 0.5))) @ vectors.T)
+
+
+def _average(name: str, draws: Tree) -> Procedure[np.ndarray]:
+    """ATE draws [θ, j, site]."""
+    fixed = {key: draws[key] for key in ("beta", "shift", "key")}
+    reply = yield from ask(f"effect/{name}", {"free": draws["free"], "fixed": fixed})
+    return np.moveaxis(np.asarray(reply["each"]["effect"]), 1, 2)

@@ -1,0 +1,96 @@
+"""FedCI's face: what the coordinator and the sites call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unpooled.algorithms.exchange import Procedure
+from unpooled.methods.fedci.collapsed import Evidence, FeatureEvidence, KernelEvidence, Ridge
+from unpooled.methods.fedci.draws import conditional_effects, individual_effects, mix
+from unpooled.methods.fedci.effects import AverageEffect, HeldOut
+from unpooled.methods.fedci.fit import fit
+from unpooled.methods.fedci.settings import Settings
+from unpooled.methods.fedci.structures import Kernel, Projection
+from unpooled.methods.method import Fitted
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Stage
+
+EXACT_ROWS = 1500
+"""Up to so many rows at the largest site its remainder is kept exactly; beyond, only its diagonal."""
+CANDIDATES = ("projection", "ard")
+
+
+class FedCI:
+    """See `unpooled.methods.method.Method`."""
+
+    Settings = Settings
+
+    def context(self, settings: Settings, scaling: Tree, seed: int) -> Tree:
+        return {
+            "correlation": np.asarray(scaling["correlation"]),
+            "site_moments": np.asarray(scaling["site_moments"]),
+            "inducing": pseudo_people(scaling, settings.basis, seed),
+            "exact": bool(max(scaling["counts"]) <= EXACT_ROWS),
+        }
+
+    def stages(self, settings: Settings, context: Tree) -> dict[str, Stage]:
+        evidences = _evidences(settings, context)
+        stages: dict[str, Stage] = {"ridge": Ridge(), **evidences}
+        stages |= {f"effect/{name}": AverageEffect(evidence) for name, evidence in evidences.items()}
+        if len(evidences) > 1:
+            stages["held_out"] = HeldOut(tuple(evidences.values()))
+        return stages
+
+    def fit(self, settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
+        result = yield from fit(settings, _evidences(settings, context), seed)
+        site_effects = mix(result.effects, result.weights, settings.draws)
+        draws = {"weights": result.weights, "structures": result.draws}
+        return Fitted(draws, site_effects, {"weights": result.weights, "structures": result.diagnostics})
+
+    def conditional_effects(self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows) -> np.ndarray:
+        return conditional_effects(_evidences(settings, context), draws, rows, people, settings.draws)
+
+    def individual_effects(self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows) -> np.ndarray:
+        evidences = _evidences(settings, context)
+        return individual_effects(evidences, draws, rows, people, settings.draws, settings.noise_correlation)
+
+
+def _evidences(settings: Settings, context: Tree) -> dict[str, Evidence]:
+    names = CANDIDATES if settings.structure == "auto" else (settings.structure,)
+    return {name: _evidence(name, settings, context) for name in names}
+
+
+def _evidence(name: str, settings: Settings, context: Tree) -> Evidence:
+    shared: dict[str, Any] = {
+        "site_moments": jnp.asarray(context["site_moments"]),
+        "family": settings.kernel,
+        "shifts": settings.inter_dependency,
+        "coupled": settings.arms_coupled,
+    }
+    if name == "projection":
+        return FeatureEvidence(Projection(**shared, correlation=jnp.asarray(context["correlation"]), components=2))
+    inducing = jnp.asarray(context["inducing"])[: 0 if name == "paper" else None]
+    structure = Kernel(**shared, inducing=inducing, ard=name == "ard", tied=name == "paper")
+    return KernelEvidence(structure, diagonal=not context["exact"])
+
+
+def pseudo_people(scaling: Tree, count: int, seed: int) -> np.ndarray:
+    """Inducing inputs: nobody's rows, but draws with the covariates' correlations and rates."""
+    correlation = np.asarray(scaling["correlation"])
+    rng = np.random.default_rng([seed, 1])
+    values, vectors = np.linalg.eigh(correlation)
+    normal = rng.standard_normal((count, len(values))) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+    rates = np.asarray(scaling["binary_rate"])
+    for column in np.flatnonzero(np.isfinite(rates)):
+        rate = rates[column]
+        ones = np.argsort(np.argsort(-normal[:, column])) < round(rate * count)
+        normal[:, column] = (ones - rate) / np.sqrt(rate * (1.0 - rate))
+    return normal
+
+
+METHOD = FedCI()

@@ -1,0 +1,41 @@
+"""FedCI's settings: every value checked when the study is read, before anything is sent."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Settings(BaseModel):
+    """What a user may choose; the defaults are what to use when nothing is known."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    inference: Literal["collapsed", "variational"] = "collapsed"
+    """Exact Gaussian integration (collapsed), or the paper's variational bound."""
+    structure: Literal["auto", "projection", "isotropic", "ard", "paper"] = "auto"
+    """Shape of the outcome functions; auto weighs projection and ard by held-out squared error."""
+    kernel: Literal["squared_exponential", "matern32", "matern52"] = "matern52"
+    basis: int = Field(default=60, ge=0, le=1000)
+    """Basis functions that share one function among sites (isotropic, ard); 0: each site its own function."""
+    arms_coupled: bool = True
+    """Whether the two arms' functions may be correlated a priori."""
+    inter_dependency: bool = True
+    """Site shifts g, correlated through the sites' covariate moments."""
+    noise_correlation: float = Field(default=0.0, gt=-1.0, lt=1.0)
+    """Correlation of a person's two noises: no data can tell it; it matters to individual effects only."""
+    folds: int = Field(default=4, ge=2, le=20)
+    draws: int = Field(default=400, ge=20, le=100_000)
+    evaluations: int = Field(default=90, ge=5, le=10_000)
+    """At most so many evaluations of the objective; each is two rounds."""
+    tolerance: float = Field(default=1e-5, gt=0.0, lt=0.1)
+    mean: Literal["linear", "network"] = "linear"
+    """Mean functions of the variational bound."""
+    optimiser: Literal["adam", "adagrad"] = "adam"
+    learning_rate: float = Field(default=0.02, gt=0.0, le=1.0)
+    rounds: int = Field(default=600, ge=1, le=100_000)
+    """Rounds of the variational bound."""
+    wishart_degrees: float = Field(default=5.0, ge=2.0)
+    """Prior degrees of freedom of Ψ and Σ in the variational bound (the paper used 100)."""
+    wishart_correlation: float = Field(default=0.5, ge=0.0, lt=1.0)

@@ -1,0 +1,200 @@
+"""Shapes the outcome functions may take: features shared by all sites, arm covariances, priors.
+
+Each structure is Eq. (the-model) with its Gaussian parts written as features with random weights:
+an intercept and a linear part per arm, kernel components by basis functions, and what the basis
+functions leave of the kernel as a function of the site's own (`remainder`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from unpooled.maths import arms
+from unpooled.maths.basis import inducing_features, line_features
+from unpooled.maths.kernels import Family, correlation, kernel_matrix, squared_distances
+from unpooled.maths.regression import Prior
+from unpooled.protocol.messages import Tree
+
+INTERCEPT_SD = 3.0
+GRID = np.linspace(-4.0, 4.0, 17)
+"""Where a one-dimensional function is pinned down, in sds of its index."""
+
+
+class Structure(eqx.Module):
+    """What every structure shares: intercept, linear part, noise, site shifts."""
+
+    site_moments: Float[Array, "m k"]
+    family: Family = eqx.field(static=True)
+    shifts: bool = eqx.field(static=True)
+    coupled: bool = eqx.field(static=True)
+
+    has_remainder: ClassVar[bool]
+
+    @abstractmethod
+    def features(self, free: Tree, covariates: Array) -> Float[Array, "n p"]:
+        """φ(x), the intercept first."""
+
+    @abstractmethod
+    def feature_factors(self, free: Tree) -> Float[Array, "p 2 2"]:
+        """T_f: how each feature's weights spread over the arms."""
+
+    @abstractmethod
+    def start(self, directions: np.ndarray, noise: np.ndarray) -> Tree:
+        """Where the descent starts, from a ridge regression per arm."""
+
+    @abstractmethod
+    def log_prior(self, free: Tree, fixed: Tree) -> Float[Array, ""]:
+        """The prior of the hyperparameters, on their unconstrained scale."""
+
+    def arm_factor(self, parameters: Array) -> Array:
+        """Ψ^½, diagonal when the arms are not coupled."""
+        keep = jnp.array([1.0, 1.0 if self.coupled else 0.0, 1.0])
+        return arms.factor(parameters * keep)
+
+    def prior(self, free: Tree) -> Prior:
+        """The Gaussian prior of all weights and shifts."""
+        if not self.shifts:
+            return Prior(self.feature_factors(free), None, jnp.eye(self.site_moments.shape[0]))
+        return Prior(self.feature_factors(free), self.shift_factor(free), self.site_factor(free))
+
+    def shift_factor(self, free: Tree) -> Array:
+        return self.arm_factor(free["shift"])
+
+    def site_factor(self, free: Tree) -> Float[Array, "m m"]:
+        """L_M: sites whose covariates look alike shift alike (the paper's γ over moments)."""
+        scale = jnp.exp(free["closeness"]) * jnp.sqrt(1.0 * max(self.site_moments.shape[1], 1))
+        distances = squared_distances(self.site_moments, self.site_moments)
+        matrix = correlation("squared_exponential", distances / scale**2)
+        return jnp.linalg.cholesky(matrix + 1e-6 * jnp.eye(matrix.shape[0]))
+
+    def _base_factors(self, free: Tree, dimension: int) -> list[Array]:
+        intercept = INTERCEPT_SD * jnp.eye(2)[None]
+        linear = self.arm_factor(free["linear"])
+        return [intercept, jnp.broadcast_to(linear, (dimension, 2, 2))]
+
+    def _base_start(self, noise: np.ndarray) -> Tree:
+        start = {"linear": _log_arms(0.05), "noise": np.log(noise)}
+        if self.shifts:
+            start |= {"shift": _log_arms(0.1), "closeness": np.zeros(())}
+        return start
+
+    def _base_prior(self, free: Tree, fixed: Tree) -> Array:
+        value = _normal(free["noise"], fixed["noise"], 0.35) + _arm_prior(free["linear"], 0.05, 1.0)
+        if self.shifts:
+            value += _arm_prior(free["shift"], 0.1, 1.0) + _normal(free["closeness"], 0.0, 0.5)
+        return value
+
+
+class Projection(Structure):
+    """Σ_c f_c(p_cᵀx): functions of a few learned linear indices, each with its own arm covariance."""
+
+    correlation: Float[Array, "d d"]
+    components: int = eqx.field(static=True)
+
+    has_remainder: ClassVar[bool] = False
+
+    def index(self, direction: Array, covariates: Array) -> Array:
+        """pᵀx in units of its sd, so that the length of p does not matter."""
+        return covariates @ direction / jnp.sqrt(direction @ self.correlation @ direction + 1e-12)
+
+    def features(self, free: Tree, covariates: Array) -> Array:
+        parts = [jnp.ones((covariates.shape[0], 1)), covariates]
+        for c in range(self.components):
+            index = self.index(free["direction"][c], covariates)
+            parts.append(line_features(self.family, index, jnp.asarray(GRID), jnp.exp(free["length"][c])))
+        return jnp.concatenate(parts, axis=1)
+
+    def feature_factors(self, free: Tree) -> Array:
+        factors = self._base_factors(free, self.correlation.shape[0])
+        for c in range(self.components):
+            factors.append(jnp.broadcast_to(self.arm_factor(free["arms"][c]), (len(GRID), 2, 2)))
+        return jnp.concatenate(factors)
+
+    def start(self, directions: np.ndarray, noise: np.ndarray) -> Tree:
+        # Component c starts as the function of arm c mod 2, along that arm's own ridge direction.
+        chosen = directions[np.arange(self.components) % 2]
+        own, other = np.log(1.0), np.log(0.05)
+        first, second = np.array([own, 0.0, other]), np.array([other, 0.0, own])
+        scales = np.stack([first if c % 2 == 0 else second for c in range(self.components)])
+        unit = chosen / np.linalg.norm(chosen, axis=1, keepdims=True)
+        return {"direction": unit, "length": np.ones(self.components), "arms": scales} | self._base_start(noise)
+
+    def log_prior(self, free: Tree, fixed: Tree) -> Array:
+        kernel = _normal(free["length"], 1.0, 0.3) + _arm_prior(free["arms"], 0.7, 1.5)
+        return kernel + _normal(free["direction"], 0.0, 1.0) + self._base_prior(free, fixed)
+
+
+class Kernel(Structure):
+    """f(x) with an isotropic or ARD kernel: basis functions for what is shared, a remainder at the site."""
+
+    inducing: Float[Array, "b d"]
+    ard: bool = eqx.field(static=True)
+    tied: bool = eqx.field(static=True)
+
+    has_remainder: ClassVar[bool] = True
+
+    def length(self, free: Tree) -> Array:
+        return jnp.exp(free["length"]) * jnp.sqrt(1.0 * self.inducing.shape[1])
+
+    def features(self, free: Tree, covariates: Array) -> Array:
+        parts = [jnp.ones((covariates.shape[0], 1)), covariates]
+        if len(self.inducing):
+            parts.append(inducing_features(self.family, covariates, self.inducing, self.length(free)))
+        return jnp.concatenate(parts, axis=1)
+
+    def arm_covariance(self, free: Tree) -> Float[Array, "2 2"]:
+        root = self.arm_factor(free["arms"])
+        return root @ root.T
+
+    def remainder(self, free: Tree, left: Array, right: Array) -> Array:
+        """k(x, x') − q(x, x'): what the shared basis functions leave to the site."""
+        matrix = kernel_matrix(self.family, left, right, self.length(free))
+        if not len(self.inducing):
+            return matrix
+        shared = [inducing_features(self.family, x, self.inducing, self.length(free)) for x in (left, right)]
+        return matrix - shared[0] @ shared[1].T
+
+    def remainder_diagonal(self, free: Tree, covariates: Array) -> Array:
+        if not len(self.inducing):
+            return jnp.ones(covariates.shape[0])
+        shared = inducing_features(self.family, covariates, self.inducing, self.length(free))
+        return jnp.maximum(1.0 - jnp.sum(shared**2, axis=1), 0.0)
+
+    def feature_factors(self, free: Tree) -> Array:
+        root = self.arm_factor(free["arms"])
+        factors = self._base_factors(free, self.inducing.shape[1])
+        if self.tied:
+            factors[1] = jnp.exp(free["linear"][0]) * jnp.broadcast_to(root, factors[1].shape)
+        return jnp.concatenate([*factors, jnp.broadcast_to(root, (len(self.inducing), 2, 2))])
+
+    def shift_factor(self, free: Tree) -> Array:
+        # Eq. (the-model) has one Ψ^½ around f and g alike.
+        return jnp.exp(free["shift"][0]) * self.arm_factor(free["arms"]) if self.tied else super().shift_factor(free)
+
+    def start(self, directions: np.ndarray, noise: np.ndarray) -> Tree:
+        length = np.zeros(self.inducing.shape[1] if self.ard else 1)
+        return {"length": length, "arms": _log_arms(0.7)} | self._base_start(noise)
+
+    def log_prior(self, free: Tree, fixed: Tree) -> Array:
+        kernel = _normal(free["length"], 0.0, 1.0) + _arm_prior(free["arms"], 0.7, 1.0)
+        return kernel + self._base_prior(free, fixed)
+
+
+def _log_arms(scale: float) -> np.ndarray:
+    return np.array([np.log(scale), 0.0, np.log(scale)])
+
+
+def _normal(value: Array, centre: Array | float, sd: float) -> Array:
+    return -0.5 * jnp.sum(((value - centre) / sd) ** 2)
+
+
+def _arm_prior(parameters: Array, scale: float, sd: float) -> Array:
+    """Log-normal scales around `scale`; the cross term normal on the scale of the arms."""
+    logs = parameters[..., jnp.array([0, 2])]
+    return _normal(logs, jnp.log(scale), sd) + _normal(parameters[..., 1], 0.0, 1.0)

@@ -1,0 +1,75 @@
+"""What a method must offer, and how it is found by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from unpooled.algorithms.exchange import Procedure
+from unpooled.errors import StudyError, nearest
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Stage
+
+METHODS = {"fedci": "unpooled.methods.fedci"}
+"""A new method joins with a folder and a line."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a fit leaves at the coordinator, in standardised units. Arrays and JSON only."""
+
+    draws: Tree
+    site_effects: np.ndarray
+    diagnostics: dict[str, Any]
+
+
+class Method(Protocol):
+    """The face of a method's folder."""
+
+    Settings: type[BaseModel]
+
+    def context(self, settings: Any, scaling: Tree, seed: int) -> Tree:
+        """Arrays that all parties share beside the settings."""
+        ...
+
+    def stages(self, settings: Any, context: Tree) -> dict[str, Stage]:
+        """Every stage by name, the same at the coordinator and at the sites."""
+        ...
+
+    def fit(self, settings: Any, context: Tree, seed: int) -> Procedure[Fitted]:
+        """The whole inference as a procedure."""
+        ...
+
+    def conditional_effects(self, settings: Any, context: Tree, draws: Tree, rows: Rows, people: Rows) -> np.ndarray:
+        """CATE draws [K, people]; they stay at the site."""
+        ...
+
+    def individual_effects(self, settings: Any, context: Tree, draws: Tree, rows: Rows, people: Rows) -> np.ndarray:
+        """ITE draws [K, people] of people whose outcomes are known; they stay at the site."""
+        ...
+
+
+def find(name: str) -> Method:
+    """A method by the name a study gives it."""
+    if name not in METHODS:
+        raise StudyError("the method must be known", found=f"method '{name}'", remedy=nearest(name, METHODS))
+    return import_module(METHODS[name]).METHOD
+
+
+def settings_of(method: Method, values: dict[str, Any]) -> Any:
+    """Checked settings; an unknown key names the nearest known one."""
+    try:
+        return method.Settings(**values)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = str(problem["loc"][0])
+        if problem["type"] == "extra_forbidden":
+            remedy = nearest(key, method.Settings.model_fields)
+            raise StudyError("every setting must be known", found=f"setting '{key}'", remedy=remedy) from None
+        found = f"{key} = {problem['input']!r}: {problem['msg']}"
+        raise StudyError(f"setting '{key}' must be valid", found=found, remedy=f"correct '{key}'") from None

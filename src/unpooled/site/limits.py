@@ -1,0 +1,50 @@
+"""A site's own limits: what it refuses to answer because people could be found in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unpooled.errors import LimitRefusal
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Owned by the site. They bind wherever a site belongs to somebody else."""
+
+    rows: int = 10
+    """Fewest rows that any statistic may rest on."""
+    cell: int = 5
+    """Fewest people in an arm, or in either value of a binary column."""
+    share: float = 1.0 / 3.0
+    """Most parameters per row that a stage may ask about."""
+
+
+NONE = Limits(rows=0, cell=0, share=float("inf"))
+"""One person holds every table: simulations, a first look."""
+
+
+def check_rows(limits: Limits, count: int) -> None:
+    if count < limits.rows:
+        raise LimitRefusal(
+            f"a site answers from at least {limits.rows} rows", found="fewer rows", remedy="leave this site out"
+        )
+
+
+def check_cells(limits: Limits, cells: dict[str, int]) -> None:
+    """Every named group must hold enough people, or none."""
+    small = sorted(name for name, count in cells.items() if 0 < count < limits.cell)
+    if small:
+        raise LimitRefusal(
+            f"every group must hold at least {limits.cell} people",
+            found=f"smaller groups in: {', '.join(small)}",
+            remedy="merge rare categories, or leave the column or the site out",
+        )
+
+
+def check_parameters(limits: Limits, parameters: int, count: int) -> None:
+    if parameters > limits.share * count:
+        raise LimitRefusal(
+            f"a site answers about at most {limits.share:.2g} parameters per row",
+            found=f"{parameters} parameters for {count} rows",
+            remedy="study fewer covariates, or leave this site out",
+        )

@@ -1,0 +1,75 @@
+"""A site: its table, its limits, and what it has adopted for the study under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from unpooled.data.encoding import encode
+from unpooled.methods import method as methods
+from unpooled.protocol.messages import Adopt, Tree
+from unpooled.protocol.rows import Rows, make_rows
+from unpooled.protocol.stage import Stage
+from unpooled.site.limits import NONE, Limits
+from unpooled.study import Columns, Schema
+
+
+@dataclass
+class Site:
+    """What stands beside the rows. `adopted` is set once the sites have agreed."""
+
+    name: str
+    frame: pd.DataFrame
+    columns: Columns
+    limits: Limits = NONE
+    adopted: Adoption | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """The study as this site runs it: rows in standard units, and the method's stages."""
+
+    rows: Rows
+    count: int
+    schema: Schema
+    scaling: Tree
+    method: Any
+    settings: Any
+    context: Tree
+    stages: dict[str, Stage]
+
+
+def adopt(site: Site, question: Adopt) -> Adoption:
+    """Standardise by the agreed numbers and build the method's stages."""
+    schema = Schema(**question.schema)
+    arrays = encode(site.frame, site.columns, schema, site=site.name)
+    assert arrays.outcome is not None
+    index = question.sites.index(site.name)
+    method = methods.find(question.method)
+    settings = methods.settings_of(method, dict(question.settings))
+    rows = make_rows(
+        standardise(arrays.covariates, question.scaling),
+        arrays.treatment,
+        (arrays.outcome - question.scaling["outcome_mean"]) / question.scaling["outcome_sd"],
+        fold=folds(arrays.treatment, getattr(settings, "folds", 1), [question.seed, 2, index]),
+        site=index,
+    )
+    stages = method.stages(settings, question.context)
+    return Adoption(rows, len(arrays.treatment), schema, question.scaling, method, settings, question.context, stages)
+
+
+def standardise(covariates: np.ndarray, scaling: Tree) -> np.ndarray:
+    return (covariates - scaling["mean"]) / scaling["sd"]
+
+
+def folds(treatment: np.ndarray, count: int, seed: list[int]) -> np.ndarray:
+    """A fold for each row, each arm spread evenly over the folds; replays from the seed."""
+    rng = np.random.default_rng(seed)
+    fold = np.empty(len(treatment), dtype=np.int32)
+    for arm in (0.0, 1.0):
+        people = np.flatnonzero(treatment == arm)
+        fold[people] = rng.permutation(len(people)) % count
+    return fold

@@ -1,0 +1,116 @@
+"""A study file: TOML with [study], [columns], [method] and one [sites.NAME] per site."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from unpooled.errors import StudyError, nearest
+from unpooled.study.study import Source, Study
+
+SECTIONS = ("study", "columns", "method", "sites")
+STUDY_KEYS = ("name", "seed")
+
+TEMPLATE = """\
+# A study for unpooled: what is asked, of which columns, by which method, of which sites.
+# Check it with `unpooled check study.toml`, run it with `unpooled run study.toml --output results/`.
+
+[study]
+name = "my-study"
+seed = 0                        # the same seed gives the same numbers
+
+[columns]
+treatment = "treatment"         # 0 = control, 1 = treated
+# treated = "drug"              # needed when the two levels are not 0 and 1: the level that is treated
+outcome = "outcome"
+covariates = ["age", "sex"]     # everything that influences both treatment and outcome; never missing
+# incomplete = ["smoking"]      # covariates with missing values (method causal_fi)
+# id = "patient"                # a key that stays at the site
+family = "continuous"           # or "binary" (outcome 0/1), or "count" (0, 1, 2, …)
+# units = { outcome = "kg" }    # shown in the report
+
+[method]
+name = "fedci"
+
+# One section per site. A path is relative to this file.
+[sites.north]
+path = "north.csv"              # .csv, .tsv, .txt (also .gz) or .parquet
+# delimiter = ";"               # when a CSV file does not use a comma
+
+[sites.south]
+path = "south.parquet"
+
+# [sites.east]
+# url = "postgresql://reader@db.example.org/registry"    # the password may come from PGPASSWORD or ~/.pgpass
+# query = "select treatment, outcome, age, sex from visits"
+"""
+
+
+def study_template() -> str:
+    """A commented study file to start from."""
+    return TEMPLATE
+
+
+def read_study(path: str | Path) -> Study:
+    """The study a file describes; its relative paths are taken from the file's own folder."""
+    path = Path(path)
+    content = _parse(_text(path), path)
+    _require_known(content, SECTIONS, "the study file")
+    general = content.get("study", {})
+    if not isinstance(general, dict):
+        raise StudyError(
+            "'study' must be a section", found="a single value", remedy="write [study] on a line of its own"
+        )
+    _require_known(general, STUDY_KEYS, "[study]")
+    rest = {key: value for key, value in content.items() if key != "study"}
+    study = Study(**general, **rest)
+    sites = {name: _resolved(source, path.absolute().parent) for name, source in study.sites.items()}
+    return study.model_copy(update={"sites": sites})
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        found, remedy = "no such file", "correct the path, or write a new one with `unpooled new study.toml`"
+    except IsADirectoryError:
+        found, remedy = "a folder", "give the path of the study file inside it"
+    except UnicodeDecodeError:
+        found, remedy = "a file that is not text in UTF-8", "save it as UTF-8"
+    except OSError:
+        found, remedy = "a file that cannot be read", "check that this user may read it"
+    raise StudyError("the study file must be readable", found=f"{found}: {path}", remedy=remedy)
+
+
+def _parse(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r"line \d+", str(error))
+    where = place[0] if place else "the end of the file"
+    raise StudyError(
+        "the study file must be valid TOML",
+        found=f"a mistake at {where} of {path}",
+        remedy="look there for a missing quote, bracket or equals sign, or a key given twice",
+    )
+
+
+def _require_known(given: dict[str, Any], known: tuple[str, ...], place: str) -> None:
+    for key in given:
+        if key not in known:
+            raise StudyError(
+                "every section and key of a study file must be known",
+                found=f"unknown '{key}' in {place}",
+                remedy=nearest(key, known),
+            )
+
+
+def _resolved(source: Source, folder: Path) -> Source:
+    if source.path is not None and "://" not in source.path:
+        return source.model_copy(update={"path": str(folder / Path(source.path).expanduser())})
+    sqlite = re.fullmatch(r"(sqlite(?:\+\w+)?:///)(?!/|:memory:|file:)(.+)", source.url or "")
+    if sqlite:
+        return source.model_copy(update={"url": f"{sqlite[1]}{folder / sqlite[2]}"})
+    return source
