@@ -21,10 +21,13 @@ from unpooled.protocol.stage import Objective
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to stop: at most so many evaluations, or when the objective's relative fall gets this small."""
+    """When to stop: at most so many evaluations, or when a step lowers the objective by less than this."""
 
     evaluations: int = 60
-    tolerance: float = 1e-5
+    tolerance: float = 1e-2
+
+
+_NATS = 1e6
 
 
 class _AskTell:
@@ -33,7 +36,13 @@ class _AskTell:
     def __init__(self, start: np.ndarray, stopping: Stopping) -> None:
         self._points: queue.Queue[np.ndarray | None] = queue.Queue()
         self._values: queue.Queue[tuple[float, np.ndarray] | None] = queue.Queue()
-        options = {"maxfun": stopping.evaluations, "maxiter": stopping.evaluations, "ftol": stopping.tolerance}
+        # SciPy's ftol is relative to max(|J|, 1): a large divisor makes it absolute, in nats.
+        options = {
+            "maxfun": stopping.evaluations,
+            "maxiter": stopping.evaluations,
+            "ftol": stopping.tolerance / _NATS,
+            "gtol": 1e-3 / _NATS,
+        }
         self._thread = threading.Thread(target=self._run, args=(start, options), daemon=True)
         self._thread.start()
 
@@ -49,7 +58,7 @@ class _AskTell:
         answer = self._values.get()
         if answer is None:
             raise InterruptedError
-        return answer
+        return answer[0] / _NATS, answer[1] / _NATS
 
     def point(self) -> np.ndarray | None:
         return self._points.get()
@@ -61,10 +70,17 @@ class _AskTell:
         self._values.put(None)
 
 
-def lbfgs(name: str, objective: Objective, starts: Tree, fixed: Tree, stopping: Stopping) -> Procedure[Minima]:
-    """Minimise a batch of problems in lockstep: each evaluation of all of them is one pair of exchanges."""
+def lbfgs(
+    name: str, objective: Objective, starts: Tree, scales: Tree, fixed: Tree, stopping: Stopping
+) -> Procedure[Minima]:
+    """Minimise a batch of problems in lockstep: each evaluation of all of them is one pair of exchanges.
+
+    `scales` is how far each parameter is expected to be from its optimum: descent in those units is
+    well conditioned, and rounds are what sites feel.
+    """
     flat, unravel = flatten(starts)
-    solvers = [_AskTell(start, stopping) for start in flat]
+    unit = ravel(scales)
+    solvers = [_AskTell(start, stopping) for start in flat / unit]
     points = flat.copy()
     best = np.full(len(flat), np.inf)
     kept: list[Any] = [None] * len(flat)
@@ -78,7 +94,7 @@ def lbfgs(name: str, objective: Objective, starts: Tree, fixed: Tree, stopping: 
                 if point is None:
                     active.discard(index)
                 else:
-                    points[index] = point
+                    points[index] = point * unit[index]
             if not active:
                 break
             evaluations += 1
@@ -91,7 +107,8 @@ def lbfgs(name: str, objective: Objective, starts: Tree, fixed: Tree, stopping: 
                     best[index] = value
                     kept[index] = (points[index].copy(), jax.tree.map(lambda leaf, i=index: leaf[i], statistics))
                 # A point where Cholesky failed is told as a steep wall, and the line search turns back.
-                solvers[index].tell(value if finite else 1e12, slopes[index] if finite else np.zeros_like(slopes[index]))
+                slope = slopes[index] * unit[index] if finite else np.zeros_like(slopes[index])
+                solvers[index].tell(value if finite else 1e12, slope)
             history.append(float(best[0]))
     finally:
         for solver in solvers:

@@ -11,6 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from unpooled.algorithms.exchange import Procedure, ask, pull_back
+from unpooled.protocol.batch import in_chunks
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.stage import Objective
 
@@ -26,21 +27,28 @@ def evaluate(name: str, objective: Objective, free: Tree, fixed: Tree) -> Proced
     else:
         statistics = yield from ask(name, parameters)
         values, direct, cotangent = _open(objective, parameters, statistics)
-        reply = yield from pull_back(name, parameters, jax.tree.map(np.asarray, cotangent))
+        reply = yield from pull_back(name, parameters, cotangent)
     gradient = jax.tree.map(np.add, direct, reply["total"])
     return np.asarray(values), gradient, statistics
 
 
-@eqx.filter_jit
 def _open(objective: Objective, parameters: Tree, statistics: Tree) -> tuple[Any, Tree, Tree]:
-    def value(free: Tree, statistics: Tree, fixed: Tree) -> Any:
-        return objective.value({"free": free, "fixed": fixed}, statistics)
+    batch = (parameters["free"], parameters["fixed"], statistics)
+    return in_chunks(lambda chunk: _compiled_open(objective, chunk), batch)
 
-    def one(free: Tree, statistics: Tree, fixed: Tree) -> tuple[Any, Tree, Tree]:
-        result, (direct, cotangent) = jax.value_and_grad(value, argnums=(0, 1))(free, statistics, fixed)
+
+@eqx.filter_jit
+def _compiled_open(objective: Objective, batch: Tree) -> tuple[Any, Tree, Tree]:
+    def one(leaves: Tree) -> tuple[Any, Tree, Tree]:
+        free, fixed, statistics = leaves
+
+        def value(free: Tree, statistics: Tree) -> Any:
+            return objective.value({"free": free, "fixed": fixed}, statistics)
+
+        result, (direct, cotangent) = jax.value_and_grad(value, argnums=(0, 1))(free, statistics)
         return result, direct, cotangent
 
-    return jax.vmap(one)(parameters["free"], statistics, parameters["fixed"])
+    return jax.lax.map(one, batch)
 
 
 def curvature(name: str, objective: Objective, free: Tree, fixed: Tree, step: float = 1e-4) -> Procedure[np.ndarray]:

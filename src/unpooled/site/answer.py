@@ -9,6 +9,7 @@ import numpy as np
 from unpooled.data.describing import describe
 from unpooled.data.encoding import encode
 from unpooled.errors import MessageError, UnpooledError
+from unpooled.protocol.batch import in_chunks
 from unpooled.protocol.messages import (
     Adopt,
     Adopted,
@@ -57,13 +58,13 @@ def _answer(site: Site, question: Message) -> Message:
             return Adopted(site.adopted.count)
         case Ask(name, parameters):
             study = _adopted(site)
-            result = _arrays(_statistics(_stage(study, name), parameters, study.rows))
+            result = _statistics(_stage(study, name), parameters, study.rows)
             return Statistics(result["total"], result["each"])
         case PullBack(name, parameters, cotangent):
             study = _adopted(site)
             gradient, value = _pull_back(_stage(study, name), parameters, study.rows, cotangent)
-            scalar = isinstance(value["total"], jax.Array)
-            return Gradient(_arrays(gradient), np.asarray(value["total"]) if scalar else None)
+            # Statistics with structure travel by `Ask`; a scalar comes along for nothing (Algorithm 1).
+            return Gradient(gradient, value["total"] if isinstance(value["total"], np.ndarray) else None)
         case Together(questions):
             return Replies(tuple(_answer(site, part) for part in questions))
     raise MessageError("a site answers the protocol's questions only", found=type(question).__name__, remedy="see docs")
@@ -96,23 +97,28 @@ def _stage(study: Adoption, name: str) -> Stage:
     return study.stages[name]
 
 
-@eqx.filter_jit
 def _statistics(stage: Stage, parameters: Tree, rows: Rows) -> Tree:
-    return jax.vmap(lambda one: stage.statistics(one, rows))(parameters)
+    return in_chunks(lambda chunk: _compiled_statistics(stage, chunk, rows), parameters)
+
+
+# The batch goes through lax.map, not vmap: memory stays that of one θ, and batched triangular solves
+# have been seen to deadlock the CPU runtime on two cores.
+@eqx.filter_jit
+def _compiled_statistics(stage: Stage, parameters: Tree, rows: Rows) -> Tree:
+    return jax.lax.map(lambda one: stage.statistics(one, rows), parameters)
+
+
+def _pull_back(stage: Stage, parameters: Tree, rows: Rows, cotangent: Tree) -> tuple[Tree, Tree]:
+    batch = (parameters["free"], parameters["fixed"], cotangent)
+    return in_chunks(lambda chunk: _compiled_pull_back(stage, chunk, rows), batch)
 
 
 @eqx.filter_jit
-def _pull_back(stage: Stage, parameters: Tree, rows: Rows, cotangent: Tree) -> tuple[Tree, Tree]:
-    def of_free(free: Tree, fixed: Tree) -> Tree:
-        return stage.statistics({"free": free, "fixed": fixed}, rows)
-
-    def one(free: Tree, fixed: Tree, cotangent: Tree) -> tuple[Tree, Tree]:
-        value, pull = jax.vjp(lambda moving: of_free(moving, fixed), free)
+def _compiled_pull_back(stage: Stage, batch: Tree, rows: Rows) -> tuple[Tree, Tree]:
+    def one(leaves: Tree) -> tuple[Tree, Tree]:
+        free, fixed, cotangent = leaves
+        value, pull = jax.vjp(lambda moving: stage.statistics({"free": moving, "fixed": fixed}, rows), free)
         mine = jax.tree.map(lambda leaf: leaf[rows.site], cotangent["each"])
         return pull({"total": cotangent["total"], "each": mine})[0], value
 
-    return jax.vmap(one)(parameters["free"], parameters["fixed"], cotangent)
-
-
-def _arrays(tree: Tree) -> Tree:
-    return jax.tree.map(np.asarray, tree)
+    return jax.lax.map(one, batch)

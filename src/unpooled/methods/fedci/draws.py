@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -43,45 +41,32 @@ def conditional_effects(
     evidences: dict[str, Evidence], draws: Tree, rows: Rows, people: Rows, count: int
 ) -> np.ndarray:
     """CATE draws [count, people]."""
-
-    def effect(evidence: Evidence, one: Draws) -> tuple[Array, Array]:
-        return conditional_effect(evidence, one, rows, people.covariates)[:2]
-
-    return _mixed(evidences, draws, rows, count, effect)
+    parts = draws["structures"].items()
+    return mix({n: _each_theta(evidences[n], part, rows, people, None) for n, part in parts}, draws["weights"], count)
 
 
 def individual_effects(
     evidences: dict[str, Evidence], draws: Tree, rows: Rows, people: Rows, count: int, noise_correlation: float
 ) -> np.ndarray:
     """ITE draws [count, people] of people whose outcomes are known."""
-
-    def effect(evidence: Evidence, one: Draws) -> tuple[Array, Array]:
-        return individual_effect(evidence, one, rows, people, noise_correlation)
-
-    return _mixed(evidences, draws, rows, count, effect)
+    rho, parts = np.asarray(noise_correlation), draws["structures"].items()
+    return mix({n: _each_theta(evidences[n], part, rows, people, rho) for n, part in parts}, draws["weights"], count)
 
 
-def _mixed(
-    evidences: dict[str, Evidence],
-    draws: Tree,
-    rows: Rows,
-    count: int,
-    effect: Callable[[Evidence, Draws], tuple[Array, Array]],
-) -> np.ndarray:
-    by_structure = {
-        name: np.asarray(_each_theta(evidences[name], part, rows, effect))
-        for name, part in draws["structures"].items()
-    }
-    return mix(by_structure, draws["weights"], count)
+def _each_theta(evidence: Evidence, part: Tree, rows: Rows, people: Rows, noise_correlation: np.ndarray | None) -> np.ndarray:
+    return np.asarray(_compiled_each_theta(evidence, part, rows, people, noise_correlation))
 
 
 @eqx.filter_jit
-def _each_theta(evidence: Evidence, part: Tree, rows: Rows, effect: Callable) -> Array:
+def _compiled_each_theta(evidence: Evidence, part: Tree, rows: Rows, people: Rows, noise_correlation: Array | None) -> Array:
     """One θ after another, so that memory does not grow with their number."""
 
     def one(leaves: Tree) -> Array:
         drawn = Draws(leaves["free"], leaves["beta"], leaves["shift"][:, :, rows.site])
-        mean, variance = effect(evidence, drawn)
+        if noise_correlation is None:
+            mean, variance, _ = conditional_effect(evidence, drawn, rows, people.covariates)
+        else:
+            mean, variance = individual_effect(evidence, drawn, rows, people, noise_correlation)
         noise = jax.random.normal(jax.random.wrap_key_data(leaves["key"]), mean.shape)
         return mean + jnp.sqrt(variance) * noise
 

@@ -70,7 +70,7 @@ def conditional_effect(
 
 
 def individual_effect(
-    evidence: Evidence, draws: Draws, rows: Rows, people: Rows, noise_correlation: float
+    evidence: Evidence, draws: Draws, rows: Rows, people: Rows, noise_correlation: Array
 ) -> tuple[Float[Array, "j k"], Float[Array, " k"]]:
     """ITE of people whose outcomes are known: means and variances of (2w − 1)(y − y_mis), Lemma 2."""
     mean, variance = _missing_outcome(evidence, draws, rows, people, noise_correlation)
@@ -78,7 +78,7 @@ def individual_effect(
 
 
 def _missing_outcome(
-    evidence: Evidence, draws: Draws, rows: Rows, people: Rows, noise_correlation: float
+    evidence: Evidence, draws: Draws, rows: Rows, people: Rows, noise_correlation: Array
 ) -> tuple[Array, Array]:
     own, other = arm_indicators(people.treatment), arm_indicators(1.0 - people.treatment)
     both = shared_arms(evidence, draws, people.covariates)
@@ -185,5 +185,7 @@ class HeldOut(Stage):
             return factual(evidence, draws, rows, in_use(rows, {"fold": fold}))[0]
 
         folds = jnp.arange(fitted["beta"].shape[0])
-        predictions = jax.vmap(without)(folds, fitted["free"], fitted["beta"], fitted["shift"])
+        predictions = jax.lax.map(
+            lambda each: without(*each), (folds, fitted["free"], fitted["beta"], fitted["shift"])
+        )
         return jnp.take_along_axis(predictions, jnp.maximum(rows.fold, 0)[None, :], axis=0)[0]

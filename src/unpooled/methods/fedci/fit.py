@@ -19,10 +19,9 @@ from unpooled.maths.regression import coefficients, draw
 from unpooled.maths.triangles import unpack
 from unpooled.methods.fedci.collapsed import Evidence
 from unpooled.methods.fedci.settings import Settings
+from unpooled.protocol.batch import in_chunks
 from unpooled.protocol.messages import Tree
 
-PER_THETA = 8
-"""Draws of weights and shifts under each draw of the hyperparameters: they cost the sites nothing."""
 RIDGE = 5.0
 NEGLIGIBLE = 0.02
 
@@ -43,9 +42,8 @@ def fit(settings: Settings, evidences: dict[str, Evidence], seed: int) -> Proced
     held = np.arange(-1, folds)
     ridge = yield from ask("ridge", {"free": {}, "fixed": {"fold": held}})
     starts = [_ridge(jax.tree.map(lambda leaf, i=i: leaf[i], ridge["total"])) for i in range(len(held))]
-    stopping = Stopping(settings.evaluations, settings.tolerance)
     names = list(evidences)
-    found = yield from side_by_side(*[_descend(name, evidences[name], starts, held, stopping) for name in names])
+    found = yield from side_by_side(*[_descend(name, evidences[name], starts, held, settings) for name in names])
     minima = dict(zip(names, found, strict=True))
     weights = {names[0]: 1.0}
     if folds:
@@ -72,6 +70,7 @@ class Ridges:
 
     directions: np.ndarray
     noise: np.ndarray
+    rows: float
 
 
 def _ridge(total: Tree) -> Ridges:
@@ -85,33 +84,41 @@ def _ridge(total: Tree) -> Ridges:
     freedom = np.maximum(count - spent, 0.1 * count)
     sd = np.sqrt(np.maximum(residual, 1e-12) / freedom)
     directions = coefficient[:, 1:] + 1e-9
-    return Ridges(directions, np.clip(0.7 * sd, 0.02, 1.5))
+    return Ridges(directions, np.clip(0.7 * sd, 0.02, 1.5), float(count.min()))
 
 
 def _descend(
-    name: str, evidence: Evidence, starts: list[Ridges], held: np.ndarray, stopping: Stopping
+    name: str, evidence: Evidence, starts: list[Ridges], held: np.ndarray, settings: Settings
 ) -> Procedure[Minima]:
+    stopping = Stopping(settings.evaluations or evidence.structure.evaluations, settings.tolerance)
     points = [evidence.structure.start(ridge.directions, ridge.noise) for ridge in starts]
-    free = jax.tree.map(lambda *leaves: np.stack(leaves), *points)
-    return (yield from lbfgs(name, evidence, free, _fixed(starts, held), stopping))
+    scales = [evidence.structure.scales(ridge.noise, ridge.rows) for ridge in starts]
+    batch, units = (jax.tree.map(lambda *leaves: np.stack(leaves), *part) for part in (points, scales))
+    return (yield from lbfgs(name, evidence, batch, units, _fixed(starts, held), stopping))
 
 
 def _fixed(starts: list[Ridges], held: np.ndarray) -> Tree:
     return {"fold": held, "noise": np.log(np.stack([ridge.noise for ridge in starts]))}
 
 
-@eqx.filter_jit
 def _weights_and_shifts(evidence: Evidence, parameters: Tree, statistics: Tree, keys: Any) -> Tree:
     """β and g for a batch of θ: their posterior mean, or J draws per θ where keys are given."""
+    batch = (parameters["free"], parameters["fixed"], statistics, keys)
+    return in_chunks(lambda chunk: _compiled_weights_and_shifts(evidence, chunk), batch)
 
-    def one(free: Tree, fixed: Tree, statistics: Tree, keys: Any) -> Tree:
+
+@eqx.filter_jit
+def _compiled_weights_and_shifts(evidence: Evidence, batch: Tree) -> Tree:
+    def one(leaves: Tree) -> Tree:
+        free, fixed, statistics, keys = leaves
         fitted = evidence.posterior({"free": free, "fixed": fixed}, statistics)
         prior = evidence.structure.prior(free)
         if keys is None:
             return coefficients(prior, draw(fitted, None))
-        return jax.vmap(lambda key: coefficients(prior, draw(fitted, key)))(keys)
+        many = jax.random.wrap_key_data(keys)
+        return jax.lax.map(lambda key: coefficients(prior, draw(fitted, key)), many)
 
-    return jax.vmap(one)(parameters["free"], parameters["fixed"], statistics, keys)
+    return jax.lax.map(one, batch)
 
 
 def _stack(
@@ -153,17 +160,18 @@ def _draw(
     best = jax.tree.map(lambda leaf: leaf[0], minima.free)
     fixed = {"fold": np.array(-1), "noise": np.log(start.noise)}
     hessian = yield from curvature(name, evidence, best, fixed)
-    count = -(-settings.draws // PER_THETA)
+    per_theta = evidence.structure.draws_per_theta
+    count = -(-settings.draws // per_theta)
     free = _laplace(minima.free, hessian, count, seed)
     many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), fixed)
     statistics = yield from ask(name, {"free": free, "fixed": many})
-    keys = jax.random.split(jax.random.key(seed), (count, PER_THETA))
+    keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))
     beta, shift = _weights_and_shifts(evidence, {"free": free, "fixed": many}, statistics, keys)
     noise = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), count)
     return {
         "free": free,
-        "beta": np.asarray(beta),
-        "shift": np.asarray(shift),
+        "beta": beta,
+        "shift": shift,
         "key": np.asarray(jax.random.key_data(noise)),
     }
 

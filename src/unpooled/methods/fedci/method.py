@@ -22,7 +22,7 @@ from unpooled.protocol.stage import Stage
 
 EXACT_ROWS = 1500
 """Up to so many rows at the largest site its remainder is kept exactly; beyond, only its diagonal."""
-CANDIDATES = ("projection", "ard")
+CANDIDATES = ("projection", "isotropic")
 
 
 class FedCI:

@@ -15,7 +15,7 @@ class Settings(BaseModel):
     inference: Literal["collapsed", "variational"] = "collapsed"
     """Exact Gaussian integration (collapsed), or the paper's variational bound."""
     structure: Literal["auto", "projection", "isotropic", "ard", "paper"] = "auto"
-    """Shape of the outcome functions; auto weighs projection and ard by held-out squared error."""
+    """Shape of the outcome functions; auto weighs projection and isotropic by held-out squared error."""
     kernel: Literal["squared_exponential", "matern32", "matern52"] = "matern52"
     basis: int = Field(default=60, ge=0, le=1000)
     """Basis functions that share one function among sites (isotropic, ard); 0: each site its own function."""
@@ -27,9 +27,10 @@ class Settings(BaseModel):
     """Correlation of a person's two noises: no data can tell it; it matters to individual effects only."""
     folds: int = Field(default=4, ge=2, le=20)
     draws: int = Field(default=400, ge=20, le=100_000)
-    evaluations: int = Field(default=90, ge=5, le=10_000)
-    """At most so many evaluations of the objective; each is two rounds."""
-    tolerance: float = Field(default=1e-5, gt=0.0, lt=0.1)
+    evaluations: int | None = Field(default=None, ge=5, le=10_000)
+    """At most so many evaluations of the objective, each two rounds (none: as many as the structure needs)."""
+    tolerance: float = Field(default=0.05, gt=0.0, le=1.0)
+    """Stop when a step lowers the objective by less than so many nats."""
     mean: Literal["linear", "network"] = "linear"
     """Mean functions of the variational bound."""
     optimiser: Literal["adam", "adagrad"] = "adam"

@@ -34,7 +34,10 @@ class Structure(eqx.Module):
     shifts: bool = eqx.field(static=True)
     coupled: bool = eqx.field(static=True)
 
-    has_remainder: ClassVar[bool]
+    evaluations: ClassVar[int]
+    """How many evaluations of the objective are enough, as a rule."""
+    draws_per_theta: ClassVar[int]
+    """Draws of weights and shifts under each draw of the hyperparameters: they cost the sites nothing."""
 
     @abstractmethod
     def features(self, free: Tree, covariates: Array) -> Float[Array, "n p"]:
@@ -47,6 +50,10 @@ class Structure(eqx.Module):
     @abstractmethod
     def start(self, directions: np.ndarray, noise: np.ndarray) -> Tree:
         """Where the descent starts, from a ridge regression per arm."""
+
+    @abstractmethod
+    def scales(self, noise: np.ndarray, rows: float) -> Tree:
+        """About how uncertain each hyperparameter is, in the shape of `start`."""
 
     @abstractmethod
     def log_prior(self, free: Tree, fixed: Tree) -> Float[Array, ""]:
@@ -84,6 +91,12 @@ class Structure(eqx.Module):
             start |= {"shift": _log_arms(0.1), "closeness": np.zeros(())}
         return start
 
+    def _base_scales(self, rows: float) -> Tree:
+        scales = {"linear": np.full(3, 0.7), "noise": np.full(2, 1.0 / np.sqrt(rows))}
+        if self.shifts:
+            scales |= {"shift": np.full(3, 0.7), "closeness": np.full((), 0.5)}
+        return scales
+
     def _base_prior(self, free: Tree, fixed: Tree) -> Array:
         value = _normal(free["noise"], fixed["noise"], 0.35) + _arm_prior(free["linear"], 0.05, 1.0)
         if self.shifts:
@@ -97,7 +110,8 @@ class Projection(Structure):
     correlation: Float[Array, "d d"]
     components: int = eqx.field(static=True)
 
-    has_remainder: ClassVar[bool] = False
+    evaluations: ClassVar[int] = 90
+    draws_per_theta: ClassVar[int] = 8
 
     def index(self, direction: Array, covariates: Array) -> Array:
         """pᵀx in units of its sd, so that the length of p does not matter."""
@@ -125,6 +139,11 @@ class Projection(Structure):
         unit = chosen / np.linalg.norm(chosen, axis=1, keepdims=True)
         return {"direction": unit, "length": np.ones(self.components), "arms": scales} | self._base_start(noise)
 
+    def scales(self, noise: np.ndarray, rows: float) -> Tree:
+        size = self.components
+        direction = np.full((size, self.correlation.shape[0]), 2.0 * noise.mean() / np.sqrt(rows))
+        return {"direction": direction, "length": np.full(size, 0.2), "arms": np.full((size, 3), 0.5)} | self._base_scales(rows)
+
     def log_prior(self, free: Tree, fixed: Tree) -> Array:
         kernel = _normal(free["length"], 1.0, 0.3) + _arm_prior(free["arms"], 0.7, 1.5)
         return kernel + _normal(free["direction"], 0.0, 1.0) + self._base_prior(free, fixed)
@@ -137,7 +156,8 @@ class Kernel(Structure):
     ard: bool = eqx.field(static=True)
     tied: bool = eqx.field(static=True)
 
-    has_remainder: ClassVar[bool] = True
+    evaluations: ClassVar[int] = 15
+    draws_per_theta: ClassVar[int] = 16
 
     def length(self, free: Tree) -> Array:
         return jnp.exp(free["length"]) * jnp.sqrt(1.0 * self.inducing.shape[1])
@@ -180,6 +200,10 @@ class Kernel(Structure):
     def start(self, directions: np.ndarray, noise: np.ndarray) -> Tree:
         length = np.zeros(self.inducing.shape[1] if self.ard else 1)
         return {"length": length, "arms": _log_arms(0.7)} | self._base_start(noise)
+
+    def scales(self, noise: np.ndarray, rows: float) -> Tree:
+        length = np.full(self.inducing.shape[1] if self.ard else 1, 0.5)
+        return {"length": length, "arms": np.full(3, 0.5)} | self._base_scales(rows)
 
     def log_prior(self, free: Tree, fixed: Tree) -> Array:
         kernel = _normal(free["length"], 0.0, 1.0) + _arm_prior(free["arms"], 0.7, 1.0)
