@@ -1,1 +1,38 @@
-"""Causal effects from data that cannot be pooled."""
+"""Causal effects from data that cannot be pooled.
+
+Names are imported when first used, so that `import unpooled` and the command line's help stay fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from unpooled.data import split
+    from unpooled.errors import UnpooledError
+    from unpooled.estimators import FedCI, load
+    from unpooled.site.limits import Limits
+    from unpooled.study import Study, read_study
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "FedCI": "unpooled.estimators",
+    "Limits": "unpooled.site.limits",
+    "Study": "unpooled.study",
+    "UnpooledError": "unpooled.errors",
+    "load": "unpooled.estimators",
+    "read_study": "unpooled.study",
+    "split": "unpooled.data",
+}
+
+__all__ = ["FedCI", "Limits", "Study", "UnpooledError", "load", "read_study", "split"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'unpooled' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

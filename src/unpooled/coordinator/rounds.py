@@ -28,6 +28,7 @@ class Round:
     seconds: float
     traffic: dict[str, Traffic]
     replayed: bool
+    objective: float | None = None
 
 
 class Conduct(Generic[T]):

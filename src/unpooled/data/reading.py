@@ -16,19 +16,22 @@ from unpooled.study import Columns, Source
 Table: TypeAlias = pd.DataFrame | str | Path | Source | tuple[str, str]
 
 
-def read(source: Table, columns: Columns, *, site: str) -> pd.DataFrame:
+def read(source: Table, columns: Columns, *, site: str, names: tuple[str, ...] | None = None) -> pd.DataFrame:
     """The study's columns of one site's table, in the order of ``columns.names``, as a fresh frame.
+
+    New people may come with fewer columns: `names` then says which are needed.
 
     >>> columns = Columns(treatment="quit", outcome="weight", covariates=("age",))
     >>> frame = pd.DataFrame({"age": [50, 61], "weight": [1.5, 0.2], "quit": [0, 1], "name": ["a", "b"]})
     >>> list(read(frame, columns, site="north").columns)
     ['quit', 'weight', 'age']
     """
+    needed = columns.names if names is None else names
     if isinstance(source, pd.DataFrame):
-        require_columns(columns.names, source.columns, site=site)
-        frame = source.loc[:, list(columns.names)]
+        require_columns(needed, source.columns, site=site)
+        frame = source.loc[:, list(needed)]
     else:
-        frame = _stored(_source(source, site), columns, site)
+        frame = _stored(_source(source, site), needed, site)
     if len(frame) == 0:
         raise DataError(
             f"site '{site}' must have rows",
@@ -38,10 +41,10 @@ def read(source: Table, columns: Columns, *, site: str) -> pd.DataFrame:
     return frame.reset_index(drop=True)  # a fresh frame: the input is never changed
 
 
-def _stored(source: Source, columns: Columns, site: str) -> pd.DataFrame:
+def _stored(source: Source, names: tuple[str, ...], site: str) -> pd.DataFrame:
     if source.url is not None:
-        return read_database(source.url, source.query or "", columns.names, site=site)
-    return read_file(Path(source.path or ""), columns.names, site=site, delimiter=source.delimiter)
+        return read_database(source.url, source.query or "", names, site=site)
+    return read_file(Path(source.path or ""), names, site=site, delimiter=source.delimiter)
 
 
 def _source(source: object, site: str) -> Source:

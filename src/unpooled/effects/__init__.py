@@ -1,0 +1,1 @@
+"""Draws of effects into numbers."""

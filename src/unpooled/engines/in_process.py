@@ -4,11 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from unpooled.data import Table, check, read
+from unpooled.errors import StudyError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
 from unpooled.protocol.messages import Message
 from unpooled.site.answer import answer
+from unpooled.site.limits import Limits
 from unpooled.site.site import Site
+from unpooled.study import Study
+
+
+def open_sites(study: Study, tables: Mapping[str, Table] | None, limits: Limits) -> dict[str, Site]:
+    """Read and check every site's table, before anything is asked."""
+    sources: Mapping[str, Table] = tables if tables is not None else study.sites
+    if not sources:
+        raise StudyError(
+            "a study needs at least one site", found="no sites", remedy="give tables to fit, or [sites.NAME] in the study"
+        )
+    sites = {}
+    for name, source in sources.items():
+        frame = read(source, study.columns, site=name)
+        check(frame, study.columns, site=name)
+        sites[name] = Site(name, frame, study.columns, limits)
+    return sites
 
 
 class InProcess:

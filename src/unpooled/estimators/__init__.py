@@ -1,0 +1,28 @@
+"""The scikit-learn / EconML face of the methods."""
+
+from pathlib import Path
+
+from unpooled.estimators.base import Estimator
+from unpooled.estimators.fedci import FedCI
+from unpooled.estimators.result import Result
+
+ESTIMATORS: dict[str, type[Estimator]] = {"fedci": FedCI}
+
+
+def of_study(method: str, settings: dict, seed: int) -> Estimator:
+    """The estimator a study file names."""
+    from unpooled.methods.method import find, settings_of
+
+    checked = settings_of(find(method), settings)
+    return ESTIMATORS[method](seed=seed, **checked.model_dump())
+
+
+def load(folder: Path | str) -> Estimator:
+    """A saved model; `attach` its sites' tables for effects of people."""
+    result = Result.load(Path(folder))
+    model = of_study(result.study.method.name, result.study.method.settings, result.study.seed)
+    model.result_ = result
+    return model
+
+
+__all__ = ["ESTIMATORS", "Estimator", "FedCI", "Result", "load", "of_study"]

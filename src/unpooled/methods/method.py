@@ -49,8 +49,10 @@ class Method(Protocol):
         """CATE draws [K, people]; they stay at the site."""
         ...
 
-    def individual_effects(self, settings: Any, context: Tree, draws: Tree, rows: Rows, people: Rows) -> np.ndarray:
-        """ITE draws [K, people] of people whose outcomes are known; they stay at the site."""
+    def individual_effects(
+        self, settings: Any, context: Tree, draws: Tree, rows: Rows, people: Rows | None
+    ) -> np.ndarray:
+        """ITE draws [K, people] of people whose outcomes are known (None: the site's own); they stay at the site."""
         ...
 
 

@@ -46,24 +46,29 @@ def conditional_effects(
 
 
 def individual_effects(
-    evidences: dict[str, Evidence], draws: Tree, rows: Rows, people: Rows, count: int, noise_correlation: float
+    evidences: dict[str, Evidence], draws: Tree, rows: Rows, people: Rows | None, count: int, noise_correlation: float
 ) -> np.ndarray:
     """ITE draws [count, people] of people whose outcomes are known."""
     rho, parts = np.asarray(noise_correlation), draws["structures"].items()
     return mix({n: _each_theta(evidences[n], part, rows, people, rho) for n, part in parts}, draws["weights"], count)
 
 
-def _each_theta(evidence: Evidence, part: Tree, rows: Rows, people: Rows, noise_correlation: np.ndarray | None) -> np.ndarray:
+def _each_theta(
+    evidence: Evidence, part: Tree, rows: Rows, people: Rows | None, noise_correlation: np.ndarray | None
+) -> np.ndarray:
     return np.asarray(_compiled_each_theta(evidence, part, rows, people, noise_correlation))
 
 
 @eqx.filter_jit
-def _compiled_each_theta(evidence: Evidence, part: Tree, rows: Rows, people: Rows, noise_correlation: Array | None) -> Array:
+def _compiled_each_theta(
+    evidence: Evidence, part: Tree, rows: Rows, people: Rows | None, noise_correlation: Array | None
+) -> Array:
     """One θ after another, so that memory does not grow with their number."""
 
     def one(leaves: Tree) -> Array:
         drawn = Draws(leaves["free"], leaves["beta"], leaves["shift"][:, :, rows.site])
         if noise_correlation is None:
+            assert people is not None
             mean, variance, _ = conditional_effect(evidence, drawn, rows, people.covariates)
         else:
             mean, variance = individual_effect(evidence, drawn, rows, people, noise_correlation)

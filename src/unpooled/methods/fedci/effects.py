@@ -70,16 +70,22 @@ def conditional_effect(
 
 
 def individual_effect(
-    evidence: Evidence, draws: Draws, rows: Rows, people: Rows, noise_correlation: Array
+    evidence: Evidence, draws: Draws, rows: Rows, others: Rows | None, noise_correlation: Array
 ) -> tuple[Float[Array, "j k"], Float[Array, " k"]]:
-    """ITE of people whose outcomes are known: means and variances of (2w − 1)(y − y_mis), Lemma 2."""
-    mean, variance = _missing_outcome(evidence, draws, rows, people, noise_correlation)
+    """ITE of people whose outcomes are known: means and variances of (2w − 1)(y − y_mis), Lemma 2.
+
+    The people are the site's own rows, or `others`, whose outcomes then join what is conditioned on.
+    """
+    people = rows if others is None else others
+    known = rows if others is None else join(rows, others)
+    mean, variance = _missing_outcome(evidence, draws, known, people, noise_correlation)
     return (2.0 * people.treatment - 1.0) * (people.outcome - mean), variance
 
 
 def _missing_outcome(
-    evidence: Evidence, draws: Draws, rows: Rows, people: Rows, noise_correlation: Array
+    evidence: Evidence, draws: Draws, known: Rows, people: Rows, noise_correlation: Array
 ) -> tuple[Array, Array]:
+    """Mean and variance of y_mis; the people are the last of the rows that are known."""
     own, other = arm_indicators(people.treatment), arm_indicators(1.0 - people.treatment)
     both = shared_arms(evidence, draws, people.covariates)
     residual = people.outcome - jnp.sum(both * own, axis=2)
@@ -97,11 +103,10 @@ def _missing_outcome(
         observed = evidence.noise(draws.free, people.treatment) + (own @ jnp.diagonal(covariance)) * remainder
         cross = covariance[0, 1] * remainder + noise_cross
         return missing + residual * cross / observed, variance - cross**2 / observed
-    # K_om R⁻¹ e over the site's rows and, where they are not among them, the people themselves.
-    known = join(rows, people)
+    # K_om R⁻¹ e, where the noises of one person's two outcomes meet on the people's own diagonal.
     cross = _cross(evidence, draws.free, 1.0 - people.treatment, people.covariates, known)
-    cross = cross.at[jnp.arange(len(noise_cross)), rows.present.shape[0] + jnp.arange(len(noise_cross))].add(noise_cross)
-    cross = cross * known.present
+    person = jnp.arange(len(noise_cross))
+    cross = cross.at[person, person + len(known.present) - len(noise_cross)].add(noise_cross) * known.present
     missing = missing + _conditional_mean(evidence, draws, known, known.present, cross)
     root = jnp.linalg.cholesky(evidence.observed_covariance(draws.free, known, known.present))
     explained = jsl.solve_triangular(root, cross.T, lower=True)

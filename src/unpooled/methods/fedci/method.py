@@ -55,7 +55,9 @@ class FedCI:
     def conditional_effects(self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows) -> np.ndarray:
         return conditional_effects(_evidences(settings, context), draws, rows, people, settings.draws)
 
-    def individual_effects(self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows) -> np.ndarray:
+    def individual_effects(
+        self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows | None
+    ) -> np.ndarray:
         evidences = _evidences(settings, context)
         return individual_effects(evidences, draws, rows, people, settings.draws, settings.noise_correlation)
 

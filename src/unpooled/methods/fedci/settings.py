@@ -29,7 +29,7 @@ class Settings(BaseModel):
     draws: int = Field(default=400, ge=20, le=100_000)
     evaluations: int | None = Field(default=None, ge=5, le=10_000)
     """At most so many evaluations of the objective, each two rounds (none: as many as the structure needs)."""
-    tolerance: float = Field(default=0.05, gt=0.0, le=1.0)
+    tolerance: float = Field(default=0.02, gt=0.0, le=1.0)
     """Stop when a step lowers the objective by less than so many nats."""
     mean: Literal["linear", "network"] = "linear"
     """Mean functions of the variational bound."""

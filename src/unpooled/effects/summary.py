@@ -1,0 +1,45 @@
+"""Draws into numbers: mean, sd, skewness, kurtosis and intervals, per site and overall."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+
+def moments(draws: np.ndarray) -> dict[str, float]:
+    """The first four moments of one effect's draws (kurtosis is excess: 0 for a normal)."""
+    mean = float(np.mean(draws))
+    sd = float(np.std(draws))
+    scaled = (draws - mean) / sd if sd > 0 else np.zeros_like(draws)
+    return {
+        "mean": mean,
+        "variance": sd**2,
+        "sd": sd,
+        "skewness": float(np.mean(scaled**3)),
+        "kurtosis": float(np.mean(scaled**4) - 3.0) if sd > 0 else 0.0,
+    }
+
+
+def interval(draws: np.ndarray, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
+    """Equal-tailed interval along the axis of draws (the first)."""
+    lower, upper = np.quantile(draws, [alpha / 2.0, 1.0 - alpha / 2.0], axis=0)
+    return lower, upper
+
+
+def combine(site_draws: np.ndarray, counts: Sequence[int]) -> np.ndarray:
+    """Global ATE draws [K] from site draws [K, m]: size-weighted, draw by draw, so shared parameters stay shared."""
+    weights = np.asarray(counts, dtype=float)
+    return site_draws @ (weights / weights.sum())
+
+
+def table(site_draws: np.ndarray, sites: Sequence[str], counts: Sequence[int], alpha: float = 0.05) -> pd.DataFrame:
+    """One row per site and one for all of them together."""
+    columns = [*site_draws.T, combine(site_draws, counts)]
+    rows = []
+    for name, count, draws in zip([*sites, "all sites"], [*counts, sum(counts)], columns, strict=True):
+        found = moments(draws)
+        lower, upper = interval(draws, alpha)
+        rows.append({"site": name, "n": int(count), "ate": found.pop("mean"), **found, "lower": lower, "upper": upper})
+    return pd.DataFrame(rows).set_index("site")

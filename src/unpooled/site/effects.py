@@ -1,0 +1,51 @@
+"""Effects of people, computed and kept beside their site's table."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unpooled.data import Table, check, encode, encode_covariates, read
+from unpooled.errors import StudyError
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows, make_rows
+from unpooled.site.site import Adoption, Site, standardise
+
+
+def conditional_effects(site: Site, draws: Tree, people: Table) -> np.ndarray:
+    """CATE draws [K, people], in standard units."""
+    study = _ready(site)
+    frame = read(people, site.columns, site=site.name, names=site.columns.covariates)
+    covariates = encode_covariates(frame, site.columns, study.schema, site=site.name)
+    nothing = np.zeros(len(covariates))
+    asked = _people(study, covariates, nothing, nothing)
+    result = study.method.conditional_effects(study.settings, study.context, draws, study.rows, asked)
+    return result[:, : len(covariates)]
+
+
+def individual_effects(site: Site, draws: Tree, people: Table | None) -> np.ndarray:
+    """ITE draws [K, people], in standard units: the site's own people, or others with known outcomes."""
+    study = _ready(site)
+    if people is None:
+        own = study.method.individual_effects(study.settings, study.context, draws, study.rows, None)
+        return own[:, : study.count]
+    frame = read(people, site.columns, site=site.name)
+    check(frame, site.columns, site=site.name)
+    arrays = encode(frame, site.columns, study.schema, site=site.name)
+    assert arrays.outcome is not None
+    outcome = (arrays.outcome - study.scaling["outcome_mean"]) / study.scaling["outcome_sd"]
+    asked = _people(study, arrays.covariates, arrays.treatment, outcome)
+    result = study.method.individual_effects(study.settings, study.context, draws, study.rows, asked)
+    return result[:, : len(outcome)]
+
+
+def _people(study: Adoption, covariates: np.ndarray, treatment: np.ndarray, outcome: np.ndarray) -> Rows:
+    fold = np.zeros(len(treatment))
+    site = int(study.rows.site)
+    return make_rows(standardise(covariates, study.scaling), treatment, outcome, fold=fold, site=site)
+
+
+def _ready(site: Site) -> Adoption:
+    if site.adopted is None:
+        raise StudyError("the site must have adopted the study", found="it has not", remedy="fit or attach the model")
+    return site.adopted
+
