@@ -1,0 +1,38 @@
+# make env    the environment, in .venv
+# make demo   a real study, end to end
+# make check  the fast loop: lint, types, architecture, tests that compile little
+# make test   every check there is
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+WORKERS ?= 2
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: env demo check test lint
+.DEFAULT_GOAL := env
+
+env: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "unpooled needs Python 3.11 or later: make env PYTHON=/path/to/python"; exit 1; }
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
+	@# Dependency groups need pip 25.1 or later, which a new environment may not have.
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,postgresql]' --group test
+	@touch $@
+
+demo: env
+	$(BIN)/unpooled demo
+
+lint: env
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+
+check: lint
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not slow'
+
+test: lint
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
