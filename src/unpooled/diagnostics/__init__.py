@@ -1,0 +1,1 @@
+"""Questions to ask before believing an answer."""

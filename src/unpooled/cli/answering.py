@@ -1,0 +1,67 @@
+"""How every command ends badly: an error's three parts, an exit code, and never a row's value."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from unpooled.errors import UnpooledError
+
+UNEXPECTED, STOPPED = 1, 130
+
+
+@contextmanager
+def answering(*, as_json: bool = False, debug: int = 0, resume: str = "") -> Iterator[None]:
+    """Turn whatever goes wrong inside into a message and an exit code.
+
+    `resume` is the command line that goes on after Ctrl-C, where there is one.
+    """
+    try:
+        yield
+    except UnpooledError as error:
+        _tell(type(error).__name__, error.expected, error.found, error.remedy, error.exit_code, as_json)
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        remedy = f"go on with: {resume}" if resume else "run it again"
+        _tell("Stopped", "stopped by Ctrl-C", "an unfinished command", remedy, STOPPED, as_json)
+        raise typer.Exit(STOPPED) from None
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        _tell_unexpected(error, debug, as_json)
+        raise typer.Exit(UNEXPECTED) from None
+
+
+def _tell_unexpected(error: Exception, debug: int, as_json: bool) -> None:
+    """An error's own message may quote a row, and so is shown only where it was asked for twice."""
+    found = f"{type(error).__name__} in {_place(error)}"
+    if debug:
+        sys.stderr.write("".join(traceback.format_tb(error.__traceback__)))
+        sys.stderr.write(f"{type(error).__name__}\n" if debug == 1 else f"{type(error).__name__}: {error}\n")
+    remedy = "please report this" if debug else "run again with --debug to see where, and please report it"
+    _tell("Unexpected", "this should not have happened", found, remedy, UNEXPECTED, as_json)
+
+
+def _place(error: Exception) -> str:
+    """The last line of this package that was running."""
+    walked = traceback.walk_tb(error.__traceback__)
+    frames = [(str(frame.f_globals.get("__name__", "")), number) for frame, number in walked]
+    own = [(name, number) for name, number in frames if name.startswith("unpooled.")]
+    name, number = (own or frames)[-1]
+    return f"{name}, line {number}"
+
+
+def _tell(kind: str, expected: str, found: str, remedy: str, code: int, as_json: bool) -> None:
+    if as_json:
+        parts = {"kind": kind, "expected": expected, "found": found, "remedy": remedy, "exit_code": code}
+        typer.echo(json.dumps({"error": parts}))
+        return
+    red = sys.stderr.isatty()
+    head = typer.style(f"{expected}", fg=typer.colors.RED, bold=True) if red else expected
+    rest = f"  found: {found}\n  try:   {remedy}"
+    typer.echo(f"{head}\n{typer.style(rest, fg=typer.colors.RED) if red else rest}", err=True)

@@ -1,0 +1,45 @@
+"""The `unpooled` command."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from unpooled.cli.check import check
+from unpooled.cli.demo import demo
+from unpooled.cli.new import new
+from unpooled.cli.run import run
+from unpooled.cli.simulate import simulate
+
+app = typer.Typer(
+    name="unpooled",
+    help="Causal effects from data that cannot be pooled.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # they would show local variables, which hold rows
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (demo, new, check, run, simulate):
+    app.command()(command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from unpooled import __version__
+
+        typer.echo(f"unpooled {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Causal effects from data that cannot be pooled."""
+
+
+def main() -> None:
+    """The entry point that packaging installs."""
+    app()

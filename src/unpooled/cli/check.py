@@ -1,0 +1,110 @@
+"""`unpooled check`: before anything is fitted."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from unpooled.cli.answering import answering
+from unpooled.cli.options import Debug, Json, StudyFile
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from unpooled.diagnostics.preview import Preview
+
+
+def check(study: StudyFile, json: Json = False, debug: Debug = 0) -> None:
+    """Do the sites agree, do both arms occur, what would leave each site, what would limits refuse."""
+    with answering(as_json=json, debug=debug):
+        from unpooled.diagnostics.preview import preview
+        from unpooled.study import read_study
+
+        found = preview(read_study(study))
+        if json:
+            typer.echo(jsonlib.dumps(as_json(found)))
+        else:
+            _show(found, str(study))
+
+
+def as_json(found: Preview) -> dict[str, Any]:
+    schema = found.agreement.schema
+    arms = {site: {**asdict(one), "rows": one.rows} for site, one in found.overlap.items()}
+    return {
+        "columns": [column.model_dump(mode="json") for column in schema.covariates],
+        "arms": {"control": schema.control, "treated": schema.treated},
+        "sites": {site: {**arms[site], "refused_by_default_limits": found.refusals[site]} for site in arms},
+        "leaving": [asdict(one) for one in found.leaving],
+    }
+
+
+def _show(found: Preview, study: str) -> None:
+    from rich.console import Console
+
+    console = Console()
+    console.print(f"The {len(found.overlap)} sites agree.", style="bold")
+    console.print(_sites(found))
+    console.print()
+    console.print(_columns(found))
+    console.print("\nWhat would leave each site, and no row ever", style="bold")
+    console.print(_leaving(found))
+    _show_refusals(console, found)
+    console.print(f"\nnext: unpooled run {study} --output results/", highlight=False, soft_wrap=True)
+
+
+def _plain(*headings: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in _NUMBERS else "left")
+    return table
+
+
+_NUMBERS = ("rows", "control", "treated", "treated share", "about")
+
+
+def _sites(found: Preview) -> Table:
+    table = _plain("site", "rows", "control", "treated", "treated share", "overlap, in brief")
+    for site, one in found.overlap.items():
+        counts = [f"{count:,}" for count in (one.rows, one.control, one.treated)]
+        table.add_row(site, *counts, f"{one.treated_share:.0%}", one.hint or "both arms present")
+    return table
+
+
+def _columns(found: Preview) -> Table:
+    schema = found.agreement.schema
+    table = _plain("read as", "columns")
+    for kind in ("numeric", "binary"):
+        names = [column.name for column in schema.covariates if column.kind == kind]
+        if names:
+            table.add_row(kind, ", ".join(names))
+    for column in schema.covariates:
+        if column.kind == "categorical":
+            table.add_row(column.kind, f"{column.name}: {', '.join(column.levels)}")
+    table.add_row("treated", f"'{schema.treated}' (control: '{schema.control}')")
+    return table
+
+
+def _leaving(found: Preview) -> Table:
+    from unpooled.cli.progress import readable
+
+    table = _plain("message", "about", "reveals")
+    for one in found.leaving:
+        table.add_row(one.kind, "—" if one.size is None else readable(one.size), one.reveals)
+    return table
+
+
+def _show_refusals(console: Console, found: Preview) -> None:
+    console.print("\nUnder the default limits of a site", style="bold")
+    console.print("(off here, because one person holds every table)", style="dim")
+    for site, refusals in found.refusals.items():
+        if not refusals:
+            console.print(f"  {site}: would answer everything", highlight=False)
+        for refusal in refusals:
+            text = f"  {site}: would refuse: {refusal}"
+            console.print(text, highlight=False, style="yellow", soft_wrap=True)

@@ -1,0 +1,66 @@
+"""`unpooled demo`: a real study, end to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unpooled.cli.answering import answering
+from unpooled.cli.options import Debug, Json, Quiet, Resume
+
+if TYPE_CHECKING:
+    from unpooled.data.nhefs import Nhefs
+    from unpooled.study import Study
+
+
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="New or empty.")] = Path("results-demo"),
+    resume: Resume = False,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Weigh two shapes of the outcome, as `run` does: minutes.")
+    ] = False,
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = 0,
+) -> None:
+    """Does quitting smoking change weight? A real study, in four regions that share no row."""
+    again = f"unpooled demo --output {output} --resume" + (" --thorough" if thorough else "")
+    with answering(as_json=json, debug=debug, resume=again):
+        from unpooled.cli.conduct import conduct
+        from unpooled.cli.telling import tell_result
+        from unpooled.data.nhefs import PUBLISHED, nhefs
+        from unpooled.report.results import claim
+
+        data = nhefs()
+        folder = claim(output, resume=resume)
+        study = write_sites(data, folder, thorough=thorough)
+        if not (quiet or json):
+            _introduce(data)
+        conduct(study, folder, resume=resume, show=not (quiet or json))
+        tell_result(folder, as_json=json, quiet=quiet)
+        if not json:
+            typer.echo(f"Published: {PUBLISHED}.")
+
+
+def write_sites(data: Nhefs, folder: Path, *, thorough: bool) -> Study:
+    """A file per region, and the study over them: what a reader may run again with `unpooled run`."""
+    from unpooled.study import Study
+
+    tables = folder / "data"
+    tables.mkdir(exist_ok=True)
+    for site, frame in data.sites.items():
+        frame.to_csv(tables / f"{site}.csv", index=False)
+    paths = {site: str((tables / f"{site}.csv").absolute()) for site in data.sites}
+    method = {"name": "fedci"} if thorough else {"name": "fedci", "structure": "projection"}
+    return Study(**{**data.study.model_dump(), "method": method, "sites": paths})
+
+
+def _introduce(data: Nhefs) -> None:
+    people = sum(len(frame) for frame in data.sites.values())
+    typer.echo(
+        f"NHEFS: {people:,} smokers of 1971. Did those who quit by 1982 gain weight for it?\n"
+        f"Four sites: regions of birth. Left out: {data.without_outcome} people without the outcome, "
+        f"{data.without_region} without a region."
+    )

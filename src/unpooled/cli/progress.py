@@ -1,0 +1,102 @@
+"""Progress of a study: on a terminal a live line, elsewhere a line whenever the stage changes."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from unpooled.coordinator.rounds import Round
+
+RECENT = 12
+AGREEING = ("describe", "summarise", "adopt")
+OVERHEAD = 15  # rounds before and after the descent
+EVALUATIONS = 90  # of the objective, where neither the method nor its settings say
+
+
+class Watching:
+    """Called with every finished round; goes to stderr, so that stdout stays for the answer."""
+
+    def __init__(self, *, most_rounds: int | None = None, show: bool = True) -> None:
+        self._console = Console(stderr=True, quiet=not show)
+        self._live = show and self._console.is_terminal
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            TextColumn("{task.fields[detail]}", style="dim"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[remaining]}", style="dim"),
+            console=self._console,
+            disable=not self._live,
+            transient=True,
+        )
+        self._task = self._bar.add_task("reading the tables", total=None, detail="", remaining="")
+        self._most, self._bytes, self._stage = most_rounds, 0, ""
+        self._finished: deque[float] = deque([time.monotonic()], maxlen=RECENT)
+        self.fitting = False
+        """Whether the method has put its first question: until then nothing is worth resuming."""
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, happened: Round) -> None:
+        self.fitting = self.fitting or happened.question not in AGREEING
+        self._bytes += sum(traffic.up + traffic.down for traffic in happened.traffic.values())
+        self._finished.append(time.monotonic())
+        stage = stage_name(happened.question)
+        if stage != self._stage and not self._live:
+            self._console.print(f"round {happened.number}: {stage}", highlight=False)
+        self._stage = stage
+        detail, remaining = self._detail(happened), self._remaining(happened.number)
+        self._bar.update(self._task, description=stage, detail=detail, remaining=remaining)
+
+    def _detail(self, happened: Round) -> str:
+        objective = "" if happened.objective is None else f"objective {happened.objective:,.2f}  "
+        again = "replayed  " if happened.replayed else ""
+        return f"round {happened.number}  {again}{objective}{readable(self._bytes)}"
+
+    def _remaining(self, number: int) -> str:
+        if self._most is None or number >= self._most or len(self._finished) < RECENT:
+            return ""
+        pace = (self._finished[-1] - self._finished[0]) / (len(self._finished) - 1)
+        minutes, seconds = divmod(int(pace * (self._most - number)), 60)
+        return f"at most {minutes}:{seconds:02d} left"
+
+
+def stage_name(question: str) -> str:
+    """A round's question as a stage of the study.
+
+    >>> stage_name("projection: gradient + isotropic: gradient")
+    'projection + isotropic'
+    """
+    return " + ".join(dict.fromkeys(part.partition(": ")[0] for part in question.split(" + ")))
+
+
+def readable(count: float) -> str:
+    """Bytes for people.
+
+    >>> readable(2_935_076)
+    '2.9 MB'
+    """
+    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def most_rounds(method: Any, settings: Any) -> int:
+    """A bound on the rounds of a fit, each evaluation being two; a method may know better."""
+    offered = getattr(method, "most_rounds", None)
+    if callable(offered):
+        return int(offered(settings))  # type: ignore[arg-type]
+    if getattr(settings, "inference", "collapsed") == "variational":
+        return settings.rounds + OVERHEAD
+    return 2 * (getattr(settings, "evaluations", None) or EVALUATIONS) + OVERHEAD

@@ -1,0 +1,69 @@
+"""The answer on the screen: one sentence, the table by site, the cost, and where the files are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from unpooled.cli.progress import readable
+
+
+def tell_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> None:
+    """Tell what result.json holds."""
+    content = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    if as_json:
+        typer.echo(json.dumps({"folder": str(folder), **content}))
+        return
+    console = Console()
+    console.print(sentence(content), style="bold", highlight=False, soft_wrap=True)
+    if quiet:
+        return
+    console.print(sites_table(content))
+    console.print(spent(content), highlight=False)
+    files = f"Everything is in {folder}: result.json, summary.csv, figures/, …"
+    console.print(files, highlight=False, soft_wrap=True)
+
+
+def sentence(content: dict[str, Any]) -> str:
+    """The answer with its interval."""
+    lower, upper = content["ate_interval"]
+    unit = f" {content['outcome_unit']}" if content["outcome_unit"] else ""
+    people, sites = content["people"], len(content["sites"])
+    return (
+        f"'{content['treatment']}' changes '{content['outcome']}' by {content['ate']:+.3g}{unit} on average "
+        f"({content['interval_probability']:.0%} interval {lower:.3g} to {upper:.3g}), "
+        f"over {people:,} people at {sites} site{'s' if sites != 1 else ''}."
+    )
+
+
+def sites_table(content: dict[str, Any]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("site")
+    unit = f" ({content['outcome_unit']})" if content["outcome_unit"] else ""
+    for heading in ("people", f"effect{unit}", "sd", "95% interval", "bytes out"):
+        table.add_column(heading, justify="right")
+    out = content["cost"]["bytes_up"]
+    for row in content["sites"]:
+        cells = _cells(row["n"], row["ate"], row["sd"], row["lower"], row["upper"])
+        table.add_row(row["site"], *cells, readable(out.get(row["site"], 0)))
+    overall = (content["people"], content["ate"], content["sd"], *content["ate_interval"])
+    table.add_row("all sites", *_cells(*overall), readable(sum(out.values())), style="bold")
+    return table
+
+
+def _cells(people: int, ate: float, sd: float, lower: float, upper: float) -> tuple[str, str, str, str]:
+    return f"{people:,}", f"{ate:.3g}", f"{sd:.2g}", f"{lower:.3g} to {upper:.3g}"
+
+
+def spent(content: dict[str, Any]) -> str:
+    cost = content["cost"]
+    up, down = sum(cost["bytes_up"].values()), sum(cost["bytes_down"].values())
+    return (
+        f"{cost['rounds']} rounds, {cost['seconds']:.0f} s at the sites; "
+        f"{readable(up)} left the sites, {readable(down)} came to them."
+    )

@@ -1,0 +1,120 @@
+"""A study before it runs: do the sites agree, what would leave each, what would their limits refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from unpooled.coordinator.agreement import Agreement, reach_agreement
+from unpooled.coordinator.journal import Journal, line
+from unpooled.coordinator.rounds import Conduct
+from unpooled.data import Table
+from unpooled.diagnostics.disclosure import Line, left, reveals
+from unpooled.diagnostics.overlap import Overlap, overlaps
+from unpooled.engines.in_process import InProcess, open_sites
+from unpooled.methods import method as methods
+from unpooled.protocol.messages import Adopt, Describe, Message, Refusal, Summarise
+from unpooled.protocol.stage import Objective, Stage
+from unpooled.site.answer import answer
+from unpooled.site.limits import NONE, Limits
+from unpooled.site.site import Site
+from unpooled.study import Study
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """One kind of message that would leave a site; `size` is of one reply, None where only a run shows it."""
+
+    kind: str
+    size: int | None
+    reveals: str
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What the agreement rounds showed."""
+
+    agreement: Agreement
+    overlap: dict[str, Overlap]
+    leaving: list[Leaving]
+    refusals: dict[str, list[str]]
+
+
+def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
+    """Run the agreement rounds only, then say what a whole run would send."""
+    method = methods.find(study.method.name)
+    settings = methods.settings_of(method, study.method.settings)
+    opened = open_sites(study, sites, NONE)
+    conduct = Conduct(reach_agreement(study), InProcess(opened))
+    journal = Journal()
+    for happened in conduct:
+        journal.record(happened)
+    agreement = conduct.result
+    context = method.context(settings, agreement.scaling, study.seed)
+    questions = _questions(study, agreement, settings, context)
+    lines = [line(happened) for happened in journal.rounds]
+    leaving = foreseen(method.stages(settings, context), settings, len(agreement.schema.features), lines)
+    refusals = {name: refused(site, questions) for name, site in opened.items()}
+    return Preview(agreement, overlaps(agreement.descriptions, agreement.schema), leaving, refusals)
+
+
+def _questions(study: Study, agreement: Agreement, settings: Any, context: Any) -> list[Message]:
+    """What every site is asked before the first stage."""
+    schema = agreement.schema.model_dump(mode="json")
+    sites = tuple(agreement.descriptions)
+    chosen = settings.model_dump(mode="json")
+    adopt = Adopt(schema, agreement.scaling, study.method.name, chosen, context, study.seed, sites)
+    return [Describe(study.columns.model_dump(mode="json")), Summarise(schema), adopt]
+
+
+def refused(site: Site, questions: list[Message], limits: Limits | None = None) -> list[str]:
+    """What a site would refuse under its default limits; the site itself stays as it is."""
+    strict = replace(site, limits=Limits() if limits is None else limits)
+    replies = [answer(strict, question) for question in questions]
+    found = [f"{reply.expected}; found {reply.found}" for reply in replies if isinstance(reply, Refusal)]
+    return list(dict.fromkeys(found))
+
+
+def foreseen(stages: Mapping[str, Stage], settings: Any, features: int, lines: list[Line]) -> list[Leaving]:
+    """Every kind of message: the agreement's as measured, the stages' by the shape of their statistics."""
+    measured = next(iter(left(lines, stages).values()))
+    found = [Leaving(one["kind"], one["bytes"] // one["count"], one["reveals"]) for one in measured]
+    for name, stage in stages.items():
+        for kind, size in _sizes(name, stage, settings, features).items():
+            label = f"{name}: {kind}"
+            found.append(Leaving(label, size, reveals(label, stages)))
+    return found
+
+
+def _sizes(name: str, stage: Stage, settings: Any, features: int) -> dict[str, int | None]:
+    """Bytes of a reply by kind of question; a descent asks for the whole and each fold at once."""
+    if name.startswith("effect"):
+        return {"statistics": 8 * settings.draws if hasattr(settings, "draws") else None}
+    start = getattr(getattr(stage, "structure", None), "start", None)
+    free = start(np.ones((2, features)), np.ones(2)) if callable(start) else {}
+    sizes = {"statistics": _shape_bytes(stage, free, features)}
+    if isinstance(stage, Objective):
+        sizes["gradient"] = _bytes(free) or None
+    batch = 1 + getattr(settings, "folds", 0)
+    return {kind: None if size is None else size * batch for kind, size in sizes.items()}
+
+
+def _shape_bytes(stage: Stage, free: Any, features: int) -> int | None:
+    """The statistics' size from their shapes alone: nothing is computed."""
+    from unpooled.protocol.rows import make_rows
+
+    people = np.zeros(2)
+    rows = make_rows(np.zeros((2, features)), people, people, fold=people, site=0)
+    parameters = {"free": free, "fixed": {"fold": np.array(-1), "noise": np.zeros(2)}}
+    try:
+        return _bytes(jax.eval_shape(stage.statistics, parameters, rows))
+    except (KeyError, AttributeError, TypeError, IndexError, ValueError):
+        return None  # a stage that asks for more than a start: its size shows when it runs
+
+
+def _bytes(tree: Any) -> int:
+    return sum(int(np.prod(leaf.shape)) * 8 for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,152 @@
+"""The figures. Each takes `ax=None`, draws in one style, and returns its Axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from unpooled.report import style
+
+WIDTH = 6.4
+
+
+def _axes(ax: Axes | None, height: float) -> Axes:
+    if ax is not None:
+        return ax
+    with mpl.rc_context(style.STYLE):
+        return Figure(figsize=(WIDTH, height), layout="constrained").add_subplot()
+
+
+def _effect_label(outcome: str, unit: str) -> str:
+    return f"average effect on {outcome} ({unit})" if unit else f"average effect on {outcome}"
+
+
+def posterior(
+    density: pd.DataFrame, summary: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | None = None
+) -> Axes:
+    """The posterior of the average effect at each site and over all, each with its mean and interval.
+
+    `density` has the columns site, effect, density; `summary` is the model's.
+    """
+    names = list(summary.index)
+    ax = _axes(ax, 1.4 + 0.62 * len(names))
+    tallest = density["density"].max()
+    with mpl.rc_context(style.STYLE):
+        for place, name in enumerate(reversed(names)):
+            mine = density[density["site"] == name]
+            colour = style.ORANGE if name == names[-1] else style.BLUE
+            height = 0.85 * mine["density"] / tallest
+            ax.fill_between(mine["effect"], place, place + height, color=colour, alpha=0.3, linewidth=0)
+            ax.plot(mine["effect"], place + height, color=colour, linewidth=1.2)
+            lower, mean, upper = summary.loc[name, ["lower", "ate", "upper"]]
+            ax.plot([lower, upper], [place, place], color=colour, linewidth=3, solid_capstyle="butt")
+            ax.plot(mean, place, marker="o", markersize=5, color=colour, markeredgecolor="white")
+        _zero(ax)
+        ax.set_yticks(range(len(names)), [_with_count(summary, name) for name in reversed(names)])
+        ax.set_ylim(-0.3, len(names) + 0.05)
+        ax.set_xlabel(_effect_label(outcome, unit))
+        ax.set_title("Posterior of the average effect (bar: 95% interval)")
+        ax.tick_params(axis="y", length=0)
+        ax.spines["left"].set_visible(False)
+        ax.grid(axis="x")
+    return ax
+
+
+def forest(summary: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | None = None) -> Axes:
+    """Mean and interval at each site and over all, with the numbers written out."""
+    names = list(summary.index)
+    ax = _axes(ax, 1.2 + 0.36 * len(names))
+    with mpl.rc_context(style.STYLE):
+        for place, name in enumerate(reversed(names)):
+            row, last = summary.loc[name], name == names[-1]
+            colour, marker = (style.ORANGE, "D") if last else (style.BLUE, "s")
+            ax.plot([row["lower"], row["upper"]], [place, place], color=colour, linewidth=1.8)
+            ax.plot(row["ate"], place, marker=marker, markersize=7, color=colour)
+            text = f"{row['ate']:.2f}  [{row['lower']:.2f}, {row['upper']:.2f}]"
+            where = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9}
+            ax.annotate(text, (1.02, place), weight="bold" if last else "normal", **where)
+        _zero(ax)
+        ax.axhline(0.5, color=style.GREY, linewidth=0.6)
+        ax.set_yticks(range(len(names)), [_with_count(summary, name) for name in reversed(names)])
+        ax.set_ylim(-0.6, len(names) - 0.4)
+        ax.set_xlabel(_effect_label(outcome, unit))
+        ax.set_title("Average effect by site, 95% interval")
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="x")
+    return ax
+
+
+def convergence(histories: Mapping[str, Sequence[float]], *, ax: Axes | None = None) -> Axes:
+    """How far the objective of each structure was above where it ended, by evaluation."""
+    ax = _axes(ax, 3.2)
+    with mpl.rc_context(style.STYLE):
+        for index, (name, history) in enumerate(histories.items()):
+            above = np.asarray(history, dtype=float) - min(history)
+            ax.plot(
+                np.arange(1, len(above) + 1),
+                above,
+                color=style.CYCLE[index % len(style.CYCLE)],
+                linestyle=style.LINES[index % len(style.LINES)],
+                marker=style.MARKERS[index % len(style.MARKERS)],
+                markersize=3.5,
+                linewidth=1.3,
+                label=f"{name} (ends at {min(history):,.1f})",
+            )
+        ax.set_yscale("symlog", linthresh=0.1)
+        ax.set_ylim(bottom=0.0)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.set_xlabel("evaluation of the objective")
+        ax.set_ylabel("above its final value (nats)")
+        ax.set_title("Convergence")
+        ax.legend(title="structure", alignment="left")
+        ax.grid(axis="y")
+    return ax
+
+
+def traffic(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Bytes by site, out of it and into it; `table` has the columns site, up, down."""
+    ax = _axes(ax, 1.3 + 0.42 * len(table))
+    scale, unit = _byte_unit(float(table[["up", "down"]].to_numpy().max()))
+    with mpl.rc_context(style.STYLE):
+        places = np.arange(len(table))[::-1]
+        up = ax.barh(places + 0.2, table["up"] / scale, 0.36, color=style.BLUE, label="left the site")
+        down = ax.barh(
+            places - 0.2,
+            table["down"] / scale,
+            0.36,
+            color="white",
+            edgecolor=style.GREY,
+            hatch="////",
+            label="came to the site",
+        )
+        for bars in (up, down):
+            ax.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
+        ax.set_yticks(places, list(table["site"]))
+        ax.tick_params(axis="y", length=0)
+        ax.margins(x=0.12)
+        ax.set_xlabel(unit)
+        ax.set_title("Messages by site", pad=22)
+        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.2)
+        ax.grid(axis="x")
+    return ax
+
+
+def _zero(ax: Axes) -> None:
+    ax.axvline(0.0, color=style.GREY, linewidth=0.9, linestyle=(0, (4, 3)))
+
+
+def _with_count(summary: pd.DataFrame, name: str) -> str:
+    return f"{name}\nn = {int(summary.loc[name, 'n']):,}"
+
+
+def _byte_unit(largest: float) -> tuple[float, str]:
+    for scale, unit in ((1e6, "megabytes"), (1e3, "kilobytes")):
+        if largest >= scale:
+            return scale, unit
+    return 1.0, "bytes"

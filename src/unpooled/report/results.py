@@ -1,0 +1,137 @@
+"""A results folder: every number as JSON, tables as CSV, figures with the data behind them."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from unpooled.coordinator.journal import Journal, line
+from unpooled.diagnostics.disclosure import Line, cost, left
+from unpooled.errors import ResultsError
+from unpooled.methods import method as methods
+from unpooled.report.drawing import write_figures
+from unpooled.report.model import Model, Outcome
+from unpooled.report.study_file import study_file
+
+CHECKPOINT, JOURNAL, RESULT = "checkpoint.msgpack", "journal.jsonl", "result.json"
+ALPHA = 0.05
+PACKAGES = ("unpooled", "jax", "jaxlib", "numpy", "scipy", "pandas", "equinox")
+
+
+def claim(folder: Path | str, *, resume: bool = False) -> Path:
+    """Take a folder for results: it must be new or empty, or hold a study to go on with."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise _in_the_way("a file of that name", "choose another name")
+    if folder.is_dir() and any(folder.iterdir()):
+        if not resume:
+            raise _in_the_way(f"files in {folder}", "choose another folder, or go on with --resume")
+        if not (folder / CHECKPOINT).exists():
+            raise _in_the_way(f"files in {folder}, none of a study", "choose another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        raise _in_the_way(f"a place that cannot be written: {folder}", "choose another folder") from None
+    return folder
+
+
+def _in_the_way(found: str, remedy: str) -> ResultsError:
+    return ResultsError("a results folder must be new or empty", found=found, remedy=remedy)
+
+
+def write_results(model: Model, folder: Path | str) -> Path:
+    """Write everything a fitted model can tell into `folder`.
+
+    The folder must be new or empty, or the one whose journal the fit wrote. `result.json` comes last:
+    where it stands, the folder is complete.
+    """
+    folder = Path(folder)
+    if not (folder / JOURNAL).exists():
+        claim(folder)
+    lines = _lines(model, folder)
+    model.summary(alpha=ALPHA).to_csv(folder / "summary.csv")
+    _draws(model).to_csv(folder / "draws.csv", index_label="draw")
+    (folder / "study.toml").write_text(study_file(model.result_.study, folder), encoding="utf-8")
+    content = result(model, lines)
+    write_figures(model, content, folder / "figures")
+    shutil.rmtree(folder / "model", ignore_errors=True)
+    model.save(folder / "model")
+    (folder / RESULT).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    return folder
+
+
+def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
+    """Every number of a study, JSON-ready; effects are in the outcome's unit."""
+    outcome = model.result_
+    study = outcome.study
+    overall = model.summary(alpha=ALPHA).loc["all sites"]
+    return {
+        "study": study.name,
+        "ate": model.ate(),
+        "ate_interval": list(model.ate_interval(alpha=ALPHA)),
+        "interval_probability": 1.0 - ALPHA,
+        "sd": float(overall["sd"]),
+        "outcome": study.columns.outcome,
+        "outcome_unit": study.columns.outcome_unit,
+        "treatment": study.columns.treatment,
+        "people": int(overall["n"]),
+        "sites": _sites(model),
+        "method": study.method.name,
+        "settings": study.method.settings,
+        "seed": study.seed,
+        "study_hash": study.hash,
+        "structure_weights": outcome.diagnostics.get("weights", {}),
+        "diagnostics": outcome.diagnostics,
+        "cost": _cost(outcome, lines),
+        "versions": versions(),
+    }
+
+
+def _sites(model: Model) -> list[dict[str, Any]]:
+    """The per-site table, without the line for all of them."""
+    frame = model.summary(alpha=ALPHA).drop(index="all sites")
+    return [{str(key): value for key, value in row.items()} for row in frame.reset_index().to_dict("records")]
+
+
+def _cost(outcome: Outcome, lines: list[Line] | None) -> dict[str, Any]:
+    if lines is None:
+        return dict(outcome.cost)
+    method = methods.find(outcome.study.method.name)
+    settings = methods.settings_of(method, outcome.study.method.settings)
+    stages = method.stages(settings, outcome.context)
+    return {**cost(lines, outcome.sites), "left": left(lines, stages)}
+
+
+def _lines(model: Model, folder: Path) -> list[Line] | None:
+    """The whole history: the folder's journal, else the model's own, which is then written there."""
+    path = folder / JOURNAL
+    if path.exists():
+        return [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
+    journal = getattr(model, "journal_", None)
+    if not isinstance(journal, Journal):  # a loaded model: its rounds are long past
+        return None
+    lines = [line(happened) for happened in journal.rounds]
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines), encoding="utf-8")
+    return lines
+
+
+def _draws(model: Model) -> pd.DataFrame:
+    columns = {site: model.ate_draws(site) for site in model.result_.sites}
+    return pd.DataFrame({**columns, "all sites": model.ate_draws()})
+
+
+def versions() -> dict[str, str]:
+    """Python's and the packages' versions, for whoever repeats the study."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
