@@ -1,7 +1,9 @@
-"""Adam or Adagrad on a stochastic bound, as in the paper."""
+"""Adam or Adagrad on a stochastic bound, as in the paper, until its smoothed value no longer improves."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import jax
@@ -10,10 +12,30 @@ import optax
 
 from unpooled.algorithms.exchange import Procedure
 from unpooled.algorithms.minima import Minima
-from unpooled.algorithms.objective import evaluate
+from unpooled.algorithms.objective import evaluate, flatten, ravel
 from unpooled.errors import FitError
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.stage import Objective
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """The last `window` rounds are, on average, under `errors` standard errors below the window before."""
+
+    window: int = 50
+    errors: float = 2.0
+
+    def reached(self, history: Sequence[float]) -> bool:
+        """Judged once per window, and by the values alone, so that a replay stops in the same round."""
+        if len(history) < 2 * self.window or len(history) % self.window:
+            return False
+        last = np.asarray(history[-self.window :])
+        before = np.asarray(history[-2 * self.window : -self.window])
+        error = np.sqrt((last.var(ddof=1) + before.var(ddof=1)) / self.window)
+        return bool(before.mean() - last.mean() < self.errors * error)
+
+
+PLATEAU = Plateau()
 
 
 def stochastic(
@@ -25,24 +47,35 @@ def stochastic(
     rounds: int,
     rate: float,
     rule: Literal["adam", "adagrad"] = "adam",
+    plateau: Plateau | None = PLATEAU,
 ) -> Procedure[Minima]:
-    """Follow a stochastic bound: every round has its own key, folded from the seed and the round."""
+    """Follow a stochastic bound: every round has its own key, folded from the seed and the round.
+
+    The result is the mean of the last rounds' θ, which the noise of single rounds moves less than the last θ.
+    """
     optimiser = optax.adam(rate) if rule == "adam" else optax.adagrad(rate)
     free = jax.tree.map(lambda leaf: np.asarray(leaf)[None], start)
+    _, unravel = flatten(free)
     state = optimiser.init(free)
     update = jax.jit(optimiser.update)
     history: list[float] = []
-    for number in range(rounds):
-        key = jax.random.key_data(jax.random.fold_in(jax.random.key(seed), number))
-        fixed = {"key": np.asarray(key)[None]}
-        values, gradient, _ = yield from evaluate(name, objective, free, fixed)
-        if not np.all(np.isfinite(values)):
-            raise FitError(
-                f"stage '{name}' must keep a finite bound", found=f"not finite in round {number + 1}",
-                remedy="lower `learning_rate`",
-            )
+    path: list[np.ndarray] = []
+    while len(history) < rounds and not (plateau is not None and plateau.reached(history)):
+        key = jax.random.key_data(jax.random.fold_in(jax.random.key(seed), len(history)))
+        values, gradient, _ = yield from evaluate(name, objective, free, {"key": np.asarray(key)[None]})
+        _require_finite(name, len(history) + 1, values)
         moves, state = update(gradient, state)
+        path.append(ravel(free))
         free = jax.tree.map(lambda leaf, move: np.asarray(leaf + move), free, moves)
         history.append(float(values[0]))
-    tail = np.array(history[-max(1, len(history) // 10) :])
-    return Minima(free, tail.mean(keepdims=True), None, rounds, tuple(history))
+    count = min(50 if plateau is None else plateau.window, max(1, len(history) // 4))
+    mean = np.mean(path[-count:], axis=0)
+    return Minima(unravel(mean), np.mean(history[-count:], keepdims=True), None, len(history), tuple(history))
+
+
+def _require_finite(name: str, number: int, values: np.ndarray) -> None:
+    if not np.all(np.isfinite(values)):
+        raise FitError(
+            f"stage '{name}' must keep a finite bound", found=f"not finite in round {number}",
+            remedy="lower `learning_rate`",
+        )  # fmt: skip

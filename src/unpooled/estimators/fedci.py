@@ -37,7 +37,9 @@ class FedCI(Estimator):
         optimiser: str = "adam",
         learning_rate: float = 0.02,
         rounds: int = 600,
+        monte_carlo: int = 4,
         wishart_degrees: float = 5.0,
+        wishart_mean: float = 0.5,
         wishart_correlation: float = 0.5,
     ) -> None:
         self.seed = seed
@@ -56,5 +58,7 @@ class FedCI(Estimator):
         self.optimiser = optimiser
         self.learning_rate = learning_rate
         self.rounds = rounds
+        self.monte_carlo = monte_carlo
         self.wishart_degrees = wishart_degrees
+        self.wishart_mean = wishart_mean
         self.wishart_correlation = wishart_correlation

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure
+from unpooled.methods.fedci import variational_effects as variational
 from unpooled.methods.fedci.collapsed import Evidence, FeatureEvidence, KernelEvidence, Ridge
 from unpooled.methods.fedci.draws import conditional_effects, individual_effects, mix
 from unpooled.methods.fedci.effects import AverageEffect, HeldOut
@@ -39,6 +40,8 @@ class FedCI:
         }
 
     def stages(self, settings: Settings, context: Tree) -> dict[str, Stage]:
+        if settings.inference == "variational":
+            return variational.stages(settings, context)
         evidences = _evidences(settings, context)
         stages: dict[str, Stage] = {"ridge": Ridge(), **evidences}
         stages |= {f"effect/{name}": AverageEffect(evidence) for name, evidence in evidences.items()}
@@ -47,17 +50,23 @@ class FedCI:
         return stages
 
     def fit(self, settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
+        if settings.inference == "variational":
+            return (yield from variational.fit(settings, context, seed))
         result = yield from fit(settings, _evidences(settings, context), seed)
         site_effects = mix(result.effects, result.weights, settings.draws)
         draws = {"weights": result.weights, "structures": result.draws}
         return Fitted(draws, site_effects, {"weights": result.weights, "structures": result.diagnostics})
 
     def conditional_effects(self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows) -> np.ndarray:
+        if settings.inference == "variational":
+            return variational.conditional_effects(settings, context, draws, rows, people)
         return conditional_effects(_evidences(settings, context), draws, rows, people, settings.draws)
 
     def individual_effects(
         self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows | None
     ) -> np.ndarray:
+        if settings.inference == "variational":
+            return variational.individual_effects(settings, context, draws, rows, people)
         evidences = _evidences(settings, context)
         return individual_effects(evidences, draws, rows, people, settings.draws, settings.noise_correlation)
 

@@ -36,7 +36,11 @@ class Settings(BaseModel):
     optimiser: Literal["adam", "adagrad"] = "adam"
     learning_rate: float = Field(default=0.02, gt=0.0, le=1.0)
     rounds: int = Field(default=600, ge=1, le=100_000)
-    """Rounds of the variational bound."""
+    """At most so many rounds of the variational bound; it stops earlier where it no longer improves."""
+    monte_carlo: int = Field(default=4, ge=1, le=1000)
+    """Draws of (Ψ, Σ, g) in each round of the variational bound."""
     wishart_degrees: float = Field(default=5.0, ge=2.0)
     """Prior degrees of freedom of Ψ and Σ in the variational bound (the paper used 100)."""
+    wishart_mean: float = Field(default=0.5, gt=0.0)
+    """Prior mean of Ψ's and Σ's diagonals, in variances of the outcome (the paper: 100, not standardised)."""
     wishart_correlation: float = Field(default=0.5, ge=0.0, lt=1.0)

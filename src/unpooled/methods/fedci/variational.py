@@ -1,0 +1,166 @@
+"""The paper's bound: q(Ψ) q(Σ) q(g), Lemma 2's likelihood, one number S_s = −E_q log p(y_obs | ·) per site.
+
+| on paper   | here                                                                                 |
+|------------|--------------------------------------------------------------------------------------|
+| q(Ψ), q(Σ) | Wishart with ν_i = (root of E[Ψ_ii])/√d, ρ by a sigmoid, d above 2                   |
+| μ₀, μ₁     | lines, or a small network: point estimates with a Gaussian prior in F                |
+| r_j        | zero: the intercepts of μ_j are the constants that f and g would share               |
+| h_j        | free numbers, one per site: what any function of the moments is at m sites           |
+| U, M       | kernels over the sites' moments, each with an output scale, so that Var g can shrink |
+| KL terms   | in F, once, however many sites answer                                                |
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+from jaxtyping import Array, Float
+
+from unpooled.maths import networks
+from unpooled.maths.wishart import Wishart, divergence, draw_factors, two_arm_wishart
+from unpooled.methods.fedci.collapsed import KernelEvidence, arm_indicators
+from unpooled.methods.fedci.effects import Draws, shared_arms
+from unpooled.methods.fedci.settings import Settings
+from unpooled.methods.fedci.structures import Kernel
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Objective
+
+HIDDEN = {"linear": ((), ()), "network": ((16, 16), (16,))}
+"""Widths of the layers both arms share, and of each arm's own (the paper: 3 and 2 layers of 200)."""
+START_DEGREES = 50.0
+SITE_SD = 0.3
+"""About how far sites are expected to shift, in units of Ψ^½."""
+
+
+class Functions(Kernel):
+    """f_j ~ GP(μ_j, k) at each site: features μ₀(x), μ₁(x) with weights Ψ^½, and all of k as remainder."""
+
+    def features(self, free: Tree, covariates: Array) -> Float[Array, "n 2"]:
+        return networks.apply(free["mean"], covariates)
+
+
+class Sample(NamedTuple):
+    """K draws from q: Ψ^½, the logs of √σ₁₁ and √σ₂₂, and g."""
+
+    factor: Float[Array, "k 2 2"]
+    noise: Float[Array, "k 2"]
+    shift: Float[Array, "k 2 m"]
+
+
+class Bound(Objective):
+    """−ELBO of Eq. (loss): Algorithm 1's objective."""
+
+    evidence: KernelEvidence
+    prior: Wishart
+    monte_carlo: int = eqx.field(static=True)
+    one_exchange: ClassVar[bool] = True
+    reveals: ClassVar[str] = "the expected log likelihood of the site's outcomes, and its gradient"
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        key = jax.random.wrap_key_data(parameters["fixed"]["key"])
+        drawn = sample(self.evidence, parameters["free"], key, self.monte_carlo)
+        # lax.map, not vmap: batched triangular solves have been seen to deadlock the CPU runtime.
+        logs = jax.lax.map(lambda one: log_likelihood(self.evidence, parameters["free"], one, rows), drawn)
+        return {"total": -jnp.mean(logs), "each": {}}
+
+    def value(self, parameters: Tree, statistics: Tree) -> Array:
+        free = parameters["free"]
+        wisharts = sum(divergence(posterior(free[name]), self.prior) for name in ("arms", "noise"))
+        priors = networks.log_prior(free["mean"]) - 0.5 * jnp.sum(free["length"] ** 2)
+        shifts = shift_divergence(self.evidence, free) if self.evidence.structure.shifts else 0.0
+        return statistics["total"] + wisharts + shifts - priors
+
+
+def make_bound(settings: Settings, context: Tree) -> Bound:
+    """The bound of one study, the same at the coordinator and at the sites."""
+    functions = Functions(
+        site_moments=jnp.asarray(context["site_moments"]),
+        family=settings.kernel,
+        shifts=settings.inter_dependency,
+        coupled=settings.arms_coupled,
+        inducing=jnp.zeros((0, context["correlation"].shape[0])),
+        ard=False,
+        tied=True,
+    )
+    sd = jnp.full(2, jnp.sqrt(settings.wishart_mean))
+    correlation, degrees = jnp.asarray(settings.wishart_correlation), jnp.asarray(settings.wishart_degrees)
+    evidence = KernelEvidence(functions, diagonal=False)
+    return Bound(evidence, two_arm_wishart(sd, correlation, degrees), settings.monte_carlo)
+
+
+def start(settings: Settings, context: Tree, seed: int) -> Tree:
+    """Where the ascent starts: flat functions, q at the prior's means, known as if from 50 people."""
+    shared, own = HIDDEN[settings.mean]
+    rho = np.clip(settings.wishart_correlation, 0.02, 0.98)
+    wishart = {
+        "sd": np.full(2, 0.5 * np.log(settings.wishart_mean)),
+        "correlation": np.log(rho / (1.0 - rho)),
+        "degrees": np.log(START_DEGREES - 2.0),
+    }
+    mean = networks.make_network(context["correlation"].shape[0], shared, own, seed)
+    free: Tree = {"arms": wishart, "noise": dict(wishart), "length": np.zeros(1), "mean": mean}
+    if settings.inter_dependency:
+        sites = {"sd": np.log(np.asarray(SITE_SD)), "closeness": np.zeros(())}
+        centre = {"mean": np.zeros((2, len(context["site_moments"])))}
+        free |= {"shift": {**sites, **centre}, "sites": sites}
+    return free
+
+
+def posterior(free: Tree) -> Wishart:
+    """q(Ψ) or q(Σ), from unconstrained numbers."""
+    degrees = 2.0 + jnp.exp(free["degrees"])
+    return two_arm_wishart(jnp.exp(free["sd"]), jax.nn.sigmoid(free["correlation"]), degrees)
+
+
+def sample(evidence: KernelEvidence, free: Tree, key: Array, count: int) -> Sample:
+    """Reparameterised draws: Ψ = V^½ζV^½ᵀ, Σ alike, g_j = h_j + U^½ξ_j; the same at every site."""
+    for_arms, for_noise, for_shift = jax.random.split(key, 3)
+    factor = draw_factors(posterior(free["arms"]), for_arms, count)
+    noise = jnp.sum(draw_factors(posterior(free["noise"]), for_noise, count) ** 2, axis=2)
+    sites = evidence.structure.site_moments.shape[0]
+    if not evidence.structure.shifts:
+        return Sample(factor, 0.5 * jnp.log(noise), jnp.zeros((count, 2, sites)))
+    xi = jax.random.normal(for_shift, (count, 2, sites))
+    shift = free["shift"]["mean"] + xi @ _site_root(evidence, free["shift"]).T
+    return Sample(factor, 0.5 * jnp.log(noise), shift)
+
+
+def outcomes(evidence: KernelEvidence, free: Tree, one: Sample) -> Draws:
+    """One draw as Lemma 2 uses it: m = Ψ^½(μ + g), with Ψ, Σ, k and μ in `free`."""
+    factor = one.factor
+    arms = jnp.stack([jnp.log(factor[0, 0]), factor[1, 0], jnp.log(factor[1, 1])])
+    beta = evidence.structure.arm_factor(arms)
+    inner = {"arms": arms, "noise": one.noise, "length": free["length"], "mean": free["mean"]}
+    return Draws(inner, beta[None], (beta @ one.shift)[None])
+
+
+def log_likelihood(evidence: KernelEvidence, free: Tree, one: Sample, rows: Rows) -> Float[Array, ""]:
+    """log N(y_obs; μ_obs, K_obs) of Lemma 2; padding rows stand alone and add nothing."""
+    drawn = outcomes(evidence, free, one)
+    here = drawn._replace(shift=drawn.shift[:, :, rows.site])
+    mean = jnp.sum(shared_arms(evidence, here, rows.covariates)[0] * arm_indicators(rows.treatment), axis=1)
+    residual = ((rows.outcome - mean) * rows.present)[:, None]
+    whitened, log_determinant = evidence.whiten(drawn.free, rows, rows.present, residual)
+    return -0.5 * (jnp.sum(whitened**2) + log_determinant + jnp.sum(rows.present) * jnp.log(2.0 * jnp.pi))
+
+
+def shift_divergence(evidence: KernelEvidence, free: Tree) -> Float[Array, ""]:
+    """Σ_j KL[N(h_j, U)‖N(0, M)], and the weak priors of M's scale and closeness."""
+    centre, size = free["shift"]["mean"], free["shift"]["mean"].shape[1]
+    inner, outer = _site_root(evidence, free["shift"]), _site_root(evidence, free["sites"])
+    ratio = jsl.solve_triangular(outer, jnp.concatenate([inner, centre.T], axis=1), lower=True)
+    logs = 2.0 * jnp.sum(jnp.log(jnp.diagonal(outer)) - jnp.log(jnp.diagonal(inner)))
+    both = 2.0 * (jnp.sum(ratio[:, :size] ** 2) - size + logs) + jnp.sum(ratio[:, size:] ** 2)
+    weak = (free["sites"]["sd"] - jnp.log(SITE_SD)) ** 2 + (free["sites"]["closeness"] / 0.5) ** 2
+    return 0.5 * (both + weak)
+
+
+def _site_root(evidence: KernelEvidence, free: Tree) -> Float[Array, "m m"]:
+    """U^½ or M^½: a kernel over the sites' moments with an output scale."""
+    return jnp.exp(free["sd"]) * evidence.structure.site_factor({"closeness": free["closeness"]})
