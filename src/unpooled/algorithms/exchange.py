@@ -1,14 +1,39 @@
-"""Procedures: generators that yield questions and receive aggregated replies. Blocks to build methods from."""
+"""Procedures: generators that yield questions and receive aggregated replies; methods are built from them."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from unpooled.protocol.messages import Ask, Message, PullBack, Together, Tree
 
 T = TypeVar("T")
 Procedure = Generator[Message, Tree, T]
+
+
+@dataclass(frozen=True)
+class Noted(Message):
+    """A question with the objective reached so far: for whoever watches; only the question travels."""
+
+    question: Message
+    objective: float
+
+
+def noted(procedure: Procedure[T], objective: float) -> Procedure[T]:
+    """The same procedure, its questions carrying a note."""
+    reply: Tree = None
+    while True:
+        try:
+            question = procedure.send(reply)
+        except StopIteration as done:
+            return done.value
+        reply = yield Noted(question, objective)
+
+
+def plain(question: Message) -> tuple[Message, float | None]:
+    """The question that travels, and the note if there is one."""
+    return (question.question, question.objective) if isinstance(question, Noted) else (question, None)
 
 
 def ask(stage: str, parameters: Tree) -> Procedure[Tree]:
@@ -22,7 +47,7 @@ def pull_back(stage: str, parameters: Tree, cotangent: Tree) -> Procedure[Tree]:
 
 
 def side_by_side(*procedures: Procedure[Any]) -> Procedure[list[Any]]:
-    """Several procedures in lockstep, their questions in one exchange: rounds are the longest's, not the sum."""
+    """Several procedures in lockstep, their questions in one exchange: as many rounds as the longest."""
     results: list[Any] = [None] * len(procedures)
     waiting: dict[int, Message] = {}
 
@@ -42,7 +67,9 @@ def side_by_side(*procedures: Procedure[Any]) -> Procedure[list[Any]]:
                 ((only, question),) = asked.items()
                 advance(only, (yield question))
                 continue
-            replies = yield Together(tuple(asked.values()))
+            questions, notes = zip(*[plain(question) for question in asked.values()], strict=True)
+            together = Together(tuple(questions))
+            replies = yield together if notes[0] is None else Noted(together, notes[0])
             for index, reply in zip(asked, replies, strict=True):
                 advance(index, reply)
     finally:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from scipy.optimize import minimize
 
-from unpooled.algorithms.exchange import Procedure
+from unpooled.algorithms.exchange import Procedure, noted
 from unpooled.algorithms.minima import Minima
 from unpooled.algorithms.objective import evaluate, flatten, ravel
 from unpooled.errors import FitError
@@ -98,24 +98,30 @@ def lbfgs(
             if not active:
                 break
             evaluations += 1
-            values, gradient, statistics = yield from evaluate(name, objective, unravel(points), fixed)
+            asked = sorted(active)
+            these = jax.tree.map(lambda leaf, rows=asked: np.asarray(leaf)[rows], fixed)
+            step = evaluate(name, objective, unravel(points[asked]), these)
+            values, gradient, statistics = yield from noted(step, float(best[0]))
             slopes = ravel(gradient)
-            for index in sorted(active):
-                value = float(values[index])
-                finite = np.isfinite(value) and bool(np.all(np.isfinite(slopes[index])))
+            for row, index in enumerate(asked):
+                value, slope = float(values[row]), slopes[row]
+                finite = bool(np.isfinite(value) and np.all(np.isfinite(slope)))
                 if finite and value < best[index]:
                     best[index] = value
-                    kept[index] = (points[index].copy(), jax.tree.map(lambda leaf, i=index: leaf[i], statistics))
+                    kept[index] = (
+                        points[index].copy(),
+                        jax.tree.map(lambda leaf, i=row: leaf[i], statistics),
+                    )
                 # A point where Cholesky failed is told as a steep wall, and the line search turns back.
-                slope = slopes[index] * unit[index] if finite else np.zeros_like(slopes[index])
-                solvers[index].tell(value if finite else 1e12, slope)
+                solvers[index].tell(value if finite else 1e12, slope * unit[index] if finite else 0.0 * slope)
             history.append(float(best[0]))
     finally:
         for solver in solvers:
             solver.stop()
     if not np.all(np.isfinite(best)):
         raise FitError(
-            f"stage '{name}' must have a finite objective", found="no finite value from any point tried",
+            f"stage '{name}' must have a finite objective",
+            found="no finite value from any point tried",
             remedy="look for columns with extreme values, or fewer covariates than people",
         )
     free = unravel(np.stack([point for point, _ in kept]))

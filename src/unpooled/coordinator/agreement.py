@@ -92,7 +92,8 @@ def _refuse_degenerate(schema: Schema, scaling: Tree, study: Study) -> None:
     constant = [name for name, flag in zip(names, scaling["constant"], strict=True) if flag]
     if constant:
         raise DataError(
-            "every column must vary over the sites", found=f"constant: {', '.join(constant)}",
+            "every column must vary over the sites",
+            found=f"constant: {', '.join(constant)}",
             remedy="leave the column out of the study",
         )
     correlation = np.abs(scaling["correlation"]) - np.eye(len(schema.features))
@@ -100,6 +101,6 @@ def _refuse_degenerate(schema: Schema, scaling: Tree, study: Study) -> None:
     if correlation[first, second] > 1.0 - 1e-9:
         raise DataError(
             "no column may repeat another",
-            found=f"'{schema.features[first]}' and '{schema.features[second]}' carry the same information at every site",
+            found=f"'{schema.features[first]}' and '{schema.features[second]}' say the same at every site",
             remedy="leave one of the two out of the study",
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from unpooled.algorithms.exchange import Procedure
+from unpooled.algorithms.exchange import Procedure, plain
 from unpooled.coordinator.aggregate import aggregate
 from unpooled.coordinator.checkpoint import Checkpoint
 from unpooled.protocol.engine import Engine, Traffic
@@ -44,16 +44,16 @@ class Conduct(Generic[T]):
         number = 0
         try:
             while True:
-                question = self._procedure.send(reply)
+                question, objective = plain(self._procedure.send(reply))
                 number += 1
-                reply, record = self._round(number, question)
+                reply, record = self._round(number, question, objective)
                 yield record
         except StopIteration as done:
             self.result = done.value
         finally:
             self._procedure.close()
 
-    def _round(self, number: int, question: Message) -> tuple[Tree, Round]:
+    def _round(self, number: int, question: Message, objective: float | None) -> tuple[Tree, Round]:
         start = time.perf_counter()
         stored = None if self._checkpoint is None else self._checkpoint.recall(question)
         traffic: dict[str, Traffic] = {}
@@ -64,8 +64,8 @@ class Conduct(Generic[T]):
             if stored is None and self._checkpoint is not None:
                 self._checkpoint.append(question, combined)
         reply = combined if stored is None else stored
-        record = Round(number, label(question), time.perf_counter() - start, traffic, stored is not None)
-        return reply, record
+        seconds = time.perf_counter() - start
+        return reply, Round(number, label(question), seconds, traffic, stored is not None, objective)
 
 
 def label(question: Message) -> str:

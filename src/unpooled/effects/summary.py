@@ -29,17 +29,21 @@ def interval(draws: np.ndarray, alpha: float = 0.05) -> tuple[np.ndarray, np.nda
 
 
 def combine(site_draws: np.ndarray, counts: Sequence[int]) -> np.ndarray:
-    """Global ATE draws [K] from site draws [K, m]: size-weighted, draw by draw, so shared parameters stay shared."""
+    """Global ATE draws [K] from site draws [K, m]: weighted by size, draw by draw (one θ at all sites)."""
     weights = np.asarray(counts, dtype=float)
     return site_draws @ (weights / weights.sum())
 
 
-def table(site_draws: np.ndarray, sites: Sequence[str], counts: Sequence[int], alpha: float = 0.05) -> pd.DataFrame:
+def table(
+    site_draws: np.ndarray, sites: Sequence[str], counts: Sequence[int], alpha: float = 0.05
+) -> pd.DataFrame:
     """One row per site and one for all of them together."""
     columns = [*site_draws.T, combine(site_draws, counts)]
     rows = []
     for name, count, draws in zip([*sites, "all sites"], [*counts, sum(counts)], columns, strict=True):
         found = moments(draws)
         lower, upper = interval(draws, alpha)
-        rows.append({"site": name, "n": int(count), "ate": found.pop("mean"), **found, "lower": lower, "upper": upper})
+        rows.append(
+            {"site": name, "n": int(count), "ate": found.pop("mean"), **found, "lower": lower, "upper": upper}
+        )
     return pd.DataFrame(rows).set_index("site")

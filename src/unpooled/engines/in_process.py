@@ -20,7 +20,9 @@ def open_sites(study: Study, tables: Mapping[str, Table] | None, limits: Limits)
     sources: Mapping[str, Table] = tables if tables is not None else study.sites
     if not sources:
         raise StudyError(
-            "a study needs at least one site", found="no sites", remedy="give tables to fit, or [sites.NAME] in the study"
+            "a study needs at least one site",
+            found="no sites",
+            remedy="give tables to fit, or [sites.NAME] in the study",
         )
     sites = {}
     for name, source in sources.items():

@@ -50,7 +50,7 @@ class Estimator(BaseEstimator):
         study : Study
             The question. Its `seed` and method settings are overruled by this estimator's.
         sites : mapping, optional
-            A table for each site: a frame, a CSV or Parquet path, or ``(url, query)``. Default: the study's own.
+            A table for each site: a frame, a CSV or Parquet path, or ``(url, query)``; else the study's own.
         limits : Limits, optional
             Disclosure limits; off by default, because here one person holds every table.
         watch : callable, optional
@@ -76,6 +76,7 @@ class Estimator(BaseEstimator):
                 watch(happened)
         self.result_ = Result.of(study, conduct.result, record.cost())
         self.sites_ = opened
+        self.journal_ = record
         return self
 
     # ------------------------------------------------------------------ populations
@@ -107,7 +108,9 @@ class Estimator(BaseEstimator):
         """CATE of new people, from their covariates alone, as members of a site."""
         return self.effect_draws(rows, site=site).mean(axis=0)
 
-    def effect_interval(self, rows: Table, *, site: str, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
+    def effect_interval(
+        self, rows: Table, *, site: str, alpha: float = 0.05
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Posterior interval of each person's CATE."""
         return interval(self.effect_draws(rows, site=site), alpha)
 
@@ -116,10 +119,12 @@ class Estimator(BaseEstimator):
         return conditional_effects(self._beside(site), self._fitted().draws, rows) * self._fitted().outcome_sd
 
     def ite(self, site: str, rows: Table | None = None) -> np.ndarray:
-        """Effects of people whose treatment and outcome are known: a site's own, or others given as `rows`."""
+        """Effects of people whose treatment and outcome are known: a site's own, or `rows`."""
         return self.ite_draws(site, rows).mean(axis=0)
 
-    def ite_interval(self, site: str, rows: Table | None = None, *, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
+    def ite_interval(
+        self, site: str, rows: Table | None = None, *, alpha: float = 0.05
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Posterior interval of each individual effect."""
         return interval(self.ite_draws(site, rows), alpha)
 
@@ -142,13 +147,17 @@ class Estimator(BaseEstimator):
 
     def _fitted(self) -> Result:
         if not hasattr(self, "result_"):
-            raise StudyError("the estimator must be fitted", found="no fit yet", remedy="call fit(study, sites) first")
+            raise StudyError(
+                "the estimator must be fitted", found="no fit yet", remedy="call fit(study, sites) first"
+            )
         return self.result_
 
     def _known(self, site: str) -> str:
         sites = self._fitted().sites
         if site not in sites:
-            raise StudyError("the site must be one of the study's", found=f"'{site}'", remedy=nearest(site, sites))
+            raise StudyError(
+                "the site must be one of the study's", found=f"'{site}'", remedy=nearest(site, sites)
+            )
         return site
 
     def _beside(self, site: str) -> Any:

@@ -25,7 +25,7 @@ class FedCI(Estimator):
         inference: str = "collapsed",
         structure: str = "auto",
         kernel: str = "matern52",
-        basis: int = 60,
+        basis: int = 40,
         arms_coupled: bool = True,
         inter_dependency: bool = True,
         noise_correlation: float = 0.0,

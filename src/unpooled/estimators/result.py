@@ -66,7 +66,9 @@ class Result:
     def save(self, folder: Path) -> Path:
         if folder.exists() and any(folder.iterdir()):
             raise ResultsError(
-                "a model folder must be new or empty", found=f"files in {folder.name}/", remedy="choose another folder"
+                "a model folder must be new or empty",
+                found=f"files in {folder.name}/",
+                remedy="choose another folder",
             )
         folder.mkdir(parents=True, exist_ok=True)
         question = self.study.model_dump(mode="json", exclude={"sites"})

@@ -27,7 +27,9 @@ def inducing_features(family: Family, inputs: Array, inducing: Array, length: Ar
     return _whiten(inner, kernel_matrix(family, inducing, inputs, length))
 
 
-def line_features(family: Family, index: Float[Array, " n"], grid: Array, length: Array) -> Float[Array, "n m"]:
+def line_features(
+    family: Family, index: Float[Array, " n"], grid: Array, length: Array
+) -> Float[Array, "n m"]:
     """φ(z) for a function of one number z, on a fixed grid."""
     inner = correlation(family, ((grid[:, None] - grid[None, :]) / length) ** 2)
     return _whiten(inner, correlation(family, ((grid[:, None] - index[None, :]) / length) ** 2))

@@ -45,14 +45,16 @@ class Method(Protocol):
         """The whole inference as a procedure."""
         ...
 
-    def conditional_effects(self, settings: Any, context: Tree, draws: Tree, rows: Rows, people: Rows) -> np.ndarray:
+    def conditional_effects(
+        self, settings: Any, context: Tree, draws: Tree, rows: Rows, people: Rows
+    ) -> np.ndarray:
         """CATE draws [K, people]; they stay at the site."""
         ...
 
     def individual_effects(
         self, settings: Any, context: Tree, draws: Tree, rows: Rows, people: Rows | None
     ) -> np.ndarray:
-        """ITE draws [K, people] of people whose outcomes are known (None: the site's own); they stay at the site."""
+        """ITE draws [K, people] where outcomes are known (None: the site's own); they stay at the site."""
         ...
 
 

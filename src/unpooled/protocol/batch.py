@@ -14,12 +14,14 @@ CHUNK = 5
 
 
 def in_chunks(function: Callable[[Tree], Tree], batch: Tree) -> Tree:
-    """`function` over a batch, at most CHUNK at a time, the last chunk filled up with repeats."""
+    """`function` over a batch, CHUNK at a time, the last chunk filled up with repeats; one θ goes alone."""
     size = len(jax.tree.leaves(batch)[0])
-    if size <= CHUNK:
+    if size == 1:
         return jax.tree.map(np.asarray, function(batch))
     parts = []
     for start in range(0, size, CHUNK):
         taken = np.minimum(np.arange(start, start + CHUNK), size - 1)
-        parts.append(jax.tree.map(np.asarray, function(jax.tree.map(lambda leaf: leaf[taken], batch))))
+        parts.append(
+            jax.tree.map(np.asarray, function(jax.tree.map(lambda leaf, taken=taken: leaf[taken], batch)))
+        )
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:size], *parts)

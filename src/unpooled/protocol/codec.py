@@ -36,7 +36,9 @@ def decode(payload: bytes) -> Message:
 
 def _undecodable(found: str) -> MessageError:
     return MessageError(
-        "the bytes must hold one message of the protocol", found=found, remedy="run one version on every party"
+        "the bytes must hold one message of the protocol",
+        found=found,
+        remedy="run one version on every party",
     )
 
 
@@ -51,7 +53,9 @@ def _pack(value: Any) -> Any:
     if hasattr(value, "__array__"):
         return msgpack.ExtType(_ARRAY, _array_bytes(np.asarray(value)))
     raise MessageError(
-        "a message must hold arrays, numbers and text only", found=type(value).__name__, remedy="report this as a bug"
+        "a message must hold arrays, numbers and text only",
+        found=type(value).__name__,
+        remedy="report this as a bug",
     )
 
 
@@ -62,7 +66,9 @@ def _nested(value: Any) -> bytes:
 def _array_bytes(array: np.ndarray) -> bytes:
     dtype = array.dtype.newbyteorder("<").str
     if dtype not in _DTYPES:
-        raise MessageError("an array must be of numbers", found=f"dtype {array.dtype}", remedy="report this as a bug")
+        raise MessageError(
+            "an array must be of numbers", found=f"dtype {array.dtype}", remedy="report this as a bug"
+        )
     header = msgpack.packb([dtype, list(array.shape)])
     return bytes([len(header)]) + header + np.ascontiguousarray(array, dtype=dtype).tobytes()
 

@@ -86,7 +86,9 @@ class Described(Message):
 class Summary(Message):
     """Reveals: number of rows; sums, then centred second, third and fourth moments, of each column."""
 
-    reveals: ClassVar[str] = "number of rows; mean, sd, skewness, kurtosis and correlations of the columns at this site"
+    reveals: ClassVar[str] = (
+        "number of rows; mean, sd, skewness, kurtosis and correlations of the columns at this site"
+    )
     sums: Tree
 
 

@@ -68,7 +68,7 @@ def forest(summary: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | No
             colour, marker = (style.ORANGE, "D") if last else (style.BLUE, "s")
             ax.plot([row["lower"], row["upper"]], [place, place], color=colour, linewidth=1.8)
             ax.plot(row["ate"], place, marker=marker, markersize=7, color=colour)
-            text = f"{row['ate']:.2f}  [{row['lower']:.2f}, {row['upper']:.2f}]"
+            text = f"{row['ate']:.2f}  [{row['lower']:.2f}, {row['upper']:.2f}]".replace("-", "−")
             where = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9}
             ax.annotate(text, (1.02, place), weight="bold" if last else "normal", **where)
         _zero(ax)
@@ -96,6 +96,7 @@ def convergence(histories: Mapping[str, Sequence[float]], *, ax: Axes | None = N
                 marker=style.MARKERS[index % len(style.MARKERS)],
                 markersize=3.5,
                 linewidth=1.3,
+                clip_on=False,
                 label=f"{name} (ends at {min(history):,.1f})",
             )
         ax.set_yscale("symlog", linthresh=0.1)

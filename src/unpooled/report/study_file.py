@@ -17,7 +17,7 @@ def study_file(study: Study, folder: Path) -> str:
     sites = {name: _source(source, folder) for name, source in study.sites.items()}
     sections = {
         "study": {"name": content["name"], "seed": content["seed"]},
-        "columns": content["columns"],
+        "columns": {key: value for key, value in content["columns"].items() if value not in ([], {})},
         "method": content["method"],
         "sites": sites,
     }

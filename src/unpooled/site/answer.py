@@ -67,7 +67,9 @@ def _answer(site: Site, question: Message) -> Message:
             return Gradient(gradient, value["total"] if isinstance(value["total"], np.ndarray) else None)
         case Together(questions):
             return Replies(tuple(_answer(site, part) for part in questions))
-    raise MessageError("a site answers the protocol's questions only", found=type(question).__name__, remedy="see docs")
+    raise MessageError(
+        "a site answers the protocol's questions only", found=type(question).__name__, remedy="see docs"
+    )
 
 
 def _summarise(site: Site, schema: Schema, centre: Tree) -> Tree:
@@ -87,13 +89,17 @@ def _summarise(site: Site, schema: Schema, centre: Tree) -> Tree:
 
 def _adopted(site: Site) -> Adoption:
     if site.adopted is None:
-        raise MessageError("a site must adopt a study first", found="a question before it", remedy="ask `Adopt` first")
+        raise MessageError(
+            "a site must adopt a study first", found="a question before it", remedy="ask `Adopt` first"
+        )
     return site.adopted
 
 
 def _stage(study: Adoption, name: str) -> Stage:
     if name not in study.stages:
-        raise MessageError("the stage must be the method's", found="an unknown stage", remedy="run one version")
+        raise MessageError(
+            "the stage must be the method's", found="an unknown stage", remedy="run one version"
+        )
     return study.stages[name]
 
 

@@ -46,6 +46,7 @@ def _people(study: Adoption, covariates: np.ndarray, treatment: np.ndarray, outc
 
 def _ready(site: Site) -> Adoption:
     if site.adopted is None:
-        raise StudyError("the site must have adopted the study", found="it has not", remedy="fit or attach the model")
+        raise StudyError(
+            "the site must have adopted the study", found="it has not", remedy="fit or attach the model"
+        )
     return site.adopted
-

@@ -26,7 +26,9 @@ NONE = Limits(rows=0, cell=0, share=float("inf"))
 def check_rows(limits: Limits, count: int) -> None:
     if count < limits.rows:
         raise LimitRefusal(
-            f"a site answers from at least {limits.rows} rows", found="fewer rows", remedy="leave this site out"
+            f"a site answers from at least {limits.rows} rows",
+            found="fewer rows",
+            remedy="leave this site out",
         )
 
 

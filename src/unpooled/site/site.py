@@ -58,7 +58,9 @@ def adopt(site: Site, question: Adopt) -> Adoption:
         site=index,
     )
     stages = method.stages(settings, question.context)
-    return Adoption(rows, len(arrays.treatment), schema, question.scaling, method, settings, question.context, stages)
+    return Adoption(
+        rows, len(arrays.treatment), schema, question.scaling, method, settings, question.context, stages
+    )
 
 
 def standardise(covariates: np.ndarray, scaling: Tree) -> np.ndarray:

@@ -35,7 +35,9 @@ class Columns(BaseModel):
             names.append(self.id)
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"each column must have exactly one role; named more than once: {', '.join(twice)}")
+            raise ValueError(
+                f"each column must have exactly one role; named more than once: {', '.join(twice)}"
+            )
         unknown = sorted(set(self.units) - set(names))
         if unknown:
             raise ValueError(f"units are given for columns that have no role: {', '.join(unknown)}")

@@ -1,4 +1,4 @@
-"""What the sites agree on before anything is fitted: columns, their kinds, category levels, the treated level."""
+"""What the sites agree on before anything is fitted: columns, kinds, category levels, the treated level."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _arms(descriptions: Mapping[str, Description], columns: Columns) -> tuple[st
         raise DataError(
             f"treatment '{columns.treatment}' must be 0/1, or the study must name the treated level",
             found="two levels that are not 0 and 1, and no `treated`",
-            remedy="recode to 0/1, or add `treated = \"…\"` to the study's columns",
+            remedy='recode to 0/1, or add `treated = "…"` to the study\'s columns',
         )
     else:
         treated = level_name(columns.treated)

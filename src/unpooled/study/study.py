@@ -25,9 +25,11 @@ class Source(BaseModel):
     @model_validator(mode="after")
     def _a_file_or_a_query(self) -> Source:
         if (self.path is None) == (self.url is None):
-            raise ValueError("give either `path` (a CSV or Parquet file) or `url` (a database), not both or neither")
+            raise ValueError(
+                "give either `path` (a CSV or Parquet file) or `url` (a database), not both or neither"
+            )
         if self.url is not None and not self.query:
-            raise ValueError("a database `url` needs a `query`, such as query = \"select * from visits\"")
+            raise ValueError('a database `url` needs a `query`, such as query = "select * from visits"')
         if self.path is not None and self.query:
             raise ValueError("`query` goes with a database `url`, not with a file `path`")
         return self
@@ -87,7 +89,9 @@ class Study(BaseModel):
     def _a_bare_string_is_a_path(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        return {name: {"path": source} if isinstance(source, str) else source for name, source in value.items()}
+        return {
+            name: {"path": source} if isinstance(source, str) else source for name, source in value.items()
+        }
 
     @property
     def hash(self) -> str:
@@ -113,12 +117,14 @@ def explain(error: ValidationError) -> StudyError:
     if problem["type"] == "extra_forbidden":
         known = _SECTIONS.get(where[0] if len(where) > 1 else "", set())
         return StudyError(
-            "every key of a study must be known", found=f"unknown key '{where[-1]}' in {'.'.join(where[:-1]) or 'the study'}",
+            "every key of a study must be known",
+            found=f"unknown key '{where[-1]}' in {'.'.join(where[:-1]) or 'the study'}",
             remedy=nearest(where[-1], known),
         )
     if problem["type"] == "missing":
         return StudyError(
-            f"the study must give '{where[-1]}'", found=f"no '{place}'",
+            f"the study must give '{where[-1]}'",
+            found=f"no '{place}'",
             remedy="`unpooled new study.toml` writes a study file with every key explained",
         )
     message = problem["msg"].removeprefix("Value error, ")

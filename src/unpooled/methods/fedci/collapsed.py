@@ -1,7 +1,8 @@
-"""The collapsed likelihood: everything Gaussian integrated out, site by site (S), then at the coordinator (F)."""
+"""The collapsed likelihood: everything Gaussian integrated out, at the site (S) and at the coordinator (F)."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import equinox as eqx
@@ -33,8 +34,9 @@ class Evidence(Objective):
 
     structure: eqx.AbstractVar[Structure]
 
+    @abstractmethod
     def sums(self, parameters: Tree, statistics: Tree) -> Sums:
-        raise NotImplementedError
+        """The regression's sums under these hyperparameters."""
 
     def posterior(self, parameters: Tree, statistics: Tree) -> Posterior:
         """Weights and shifts given the hyperparameters."""
@@ -49,7 +51,9 @@ class FeatureEvidence(Evidence):
     """R is the noise alone, so S is free of it: a Gram matrix per arm, linear in rows."""
 
     structure: Projection
-    reveals: ClassVar[str] = "per arm: Gram matrix of the features summed over people, their products with the outcome"
+    reveals: ClassVar[str] = (
+        "per arm: Gram matrix of the features summed over people, their products with the outcome"
+    )
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
         features = self.structure.features(parameters["free"], rows.covariates)
@@ -96,7 +100,12 @@ class KernelEvidence(Evidence):
         size = gram.shape[0] // 2
         each = gram.reshape(2, size, 2, size)[:, 0]
         return {
-            "total": {"gram": pack(gram), "moment": moment, "square": products[-1, -1], "log": log_determinant},
+            "total": {
+                "gram": pack(gram),
+                "moment": moment,
+                "square": products[-1, -1],
+                "log": log_determinant,
+            },
             "each": {"gram": each, "moment": moment.reshape(2, size)[:, 0]},
         }
 
@@ -120,7 +129,9 @@ class KernelEvidence(Evidence):
         """R^{−½}·columns and log|R|."""
         if self.diagonal:
             scale = arm_indicators(rows.treatment) @ jnp.diagonal(self.structure.arm_covariance(free))
-            variance = self.noise(free, rows.treatment) + scale * self.structure.remainder_diagonal(free, rows.covariates)
+            variance = self.noise(free, rows.treatment) + scale * self.structure.remainder_diagonal(
+                free, rows.covariates
+            )
             variance = jnp.where(weights > 0, variance, 1.0)
             return columns / jnp.sqrt(variance)[:, None], jnp.sum(jnp.log(variance))
         root = jnp.linalg.cholesky(self.observed_covariance(free, rows, weights))
@@ -144,11 +155,16 @@ class KernelEvidence(Evidence):
 class Ridge(Stage):
     """A linear regression per arm: where directions start and how large the noise may be."""
 
-    reveals: ClassVar[str] = "per arm: Gram matrix of the covariates summed over people, their products with the outcome"
+    reveals: ClassVar[str] = (
+        "per arm: Gram matrix of the covariates summed over people, their products with the outcome"
+    )
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
         features = jnp.concatenate([jnp.ones_like(rows.treatment)[:, None], rows.covariates], axis=1)
         weights = arm_indicators(rows.treatment).T * in_use(rows, parameters["fixed"])
         gram = jnp.einsum("an,nf,ng->afg", weights, features, features)
         moment = jnp.einsum("an,nf,n->af", weights, features, rows.outcome)
-        return {"total": {"gram": pack(gram), "moment": moment, "square": weights @ rows.outcome**2}, "each": {}}
+        return {
+            "total": {"gram": pack(gram), "moment": moment, "square": weights @ rows.outcome**2},
+            "each": {},
+        }

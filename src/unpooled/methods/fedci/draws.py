@@ -21,7 +21,10 @@ def mix(by_structure: dict[str, np.ndarray], weights: dict[str, float], count: i
     """
     flat = {name: _merge(effects) for name, effects in by_structure.items()}
     shares = _shares(weights, count)
-    parts = [flat[name][np.linspace(0, len(flat[name]) - 1, share).round().astype(int)] for name, share in shares.items()]
+    parts = [
+        flat[name][np.linspace(0, len(flat[name]) - 1, share).round().astype(int)]
+        for name, share in shares.items()
+    ]
     return np.concatenate(parts)
 
 
@@ -42,15 +45,24 @@ def conditional_effects(
 ) -> np.ndarray:
     """CATE draws [count, people]."""
     parts = draws["structures"].items()
-    return mix({n: _each_theta(evidences[n], part, rows, people, None) for n, part in parts}, draws["weights"], count)
+    return mix(
+        {n: _each_theta(evidences[n], part, rows, people, None) for n, part in parts}, draws["weights"], count
+    )
 
 
 def individual_effects(
-    evidences: dict[str, Evidence], draws: Tree, rows: Rows, people: Rows | None, count: int, noise_correlation: float
+    evidences: dict[str, Evidence],
+    draws: Tree,
+    rows: Rows,
+    people: Rows | None,
+    count: int,
+    noise_correlation: float,
 ) -> np.ndarray:
     """ITE draws [count, people] of people whose outcomes are known."""
     rho, parts = np.asarray(noise_correlation), draws["structures"].items()
-    return mix({n: _each_theta(evidences[n], part, rows, people, rho) for n, part in parts}, draws["weights"], count)
+    return mix(
+        {n: _each_theta(evidences[n], part, rows, people, rho) for n, part in parts}, draws["weights"], count
+    )
 
 
 def _each_theta(
@@ -69,7 +81,7 @@ def _compiled_each_theta(
         drawn = Draws(leaves["free"], leaves["beta"], leaves["shift"][:, :, rows.site])
         if noise_correlation is None:
             assert people is not None
-            mean, variance, _ = conditional_effect(evidence, drawn, rows, people.covariates)
+            mean, variance = conditional_effect(evidence, drawn, rows, people.covariates)
         else:
             mean, variance = individual_effect(evidence, drawn, rows, people, noise_correlation)
         noise = jax.random.normal(jax.random.wrap_key_data(leaves["key"]), mean.shape)

@@ -45,28 +45,32 @@ def factual(evidence: Evidence, draws: Draws, rows: Rows, weights: Array) -> Flo
 
 def conditional_effect(
     evidence: Evidence, draws: Draws, rows: Rows, covariates: Array
-) -> tuple[Float[Array, "j k"], Float[Array, " k"], Float[Array, ""]]:
-    """CATE of people known by their covariates: means, variances, and the variance of their average."""
+) -> tuple[Float[Array, "j k"], Float[Array, " k"]]:
+    """CATE of people known by their covariates: means and variances."""
     both = shared_arms(evidence, draws, covariates)
     mean = both[..., 1] - both[..., 0]
-    people = covariates.shape[0]
     if not isinstance(evidence, KernelEvidence):
-        return mean, jnp.zeros(people), jnp.zeros(())
-    covariance = evidence.structure.arm_covariance(draws.free)
-    spread = covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]
+        return mean, jnp.zeros(covariates.shape[0])
+    prior = _spread(evidence, draws.free) * evidence.structure.remainder_diagonal(draws.free, covariates)
     if evidence.diagonal:
-        own = spread * evidence.structure.remainder_diagonal(draws.free, covariates)
-        return mean, own, jnp.mean(own) / people
-    ones = jnp.ones(people)
-    treated = _cross(evidence, draws.free, ones, covariates, rows)
-    cross = (treated - _cross(evidence, draws.free, 0.0 * ones, covariates, rows)) * rows.present
+        return mean, prior
+    cross = _contrast(evidence, draws.free, covariates, rows)
     mean = mean + _conditional_mean(evidence, draws, rows, rows.present, cross)
-    root = jnp.linalg.cholesky(evidence.observed_covariance(draws.free, rows, rows.present))
-    explained = jsl.solve_triangular(root, cross.T, lower=True)
-    prior = spread * evidence.structure.remainder_diagonal(draws.free, covariates)
-    joint = spread * jnp.mean(evidence.structure.remainder(draws.free, covariates, covariates))
-    average = joint - jnp.sum(jnp.mean(explained, axis=1) ** 2)
-    return mean, jnp.maximum(prior - jnp.sum(explained**2, axis=0), 0.0), jnp.maximum(average, 0.0)
+    explained = _explained(evidence, draws.free, rows, cross.T)
+    return mean, jnp.maximum(prior - jnp.sum(explained**2, axis=0), 0.0)
+
+
+def average_variance(evidence: Evidence, draws: Draws, rows: Rows, weights: Array) -> Float[Array, ""]:
+    """Variance of the weighted average of the rows' CATEs that the site's remainder leaves."""
+    if not isinstance(evidence, KernelEvidence):
+        return jnp.zeros(())
+    spread, structure = _spread(evidence, draws.free), evidence.structure
+    if evidence.diagonal:
+        return spread * jnp.sum(weights**2 * structure.remainder_diagonal(draws.free, rows.covariates))
+    cross = weights @ _contrast(evidence, draws.free, rows.covariates, rows)
+    explained = _explained(evidence, draws.free, rows, cross)
+    joint = spread * weights @ structure.remainder(draws.free, rows.covariates, rows.covariates) @ weights
+    return jnp.maximum(joint - explained @ explained, 0.0)
 
 
 def individual_effect(
@@ -108,8 +112,7 @@ def _missing_outcome(
     person = jnp.arange(len(noise_cross))
     cross = cross.at[person, person + len(known.present) - len(noise_cross)].add(noise_cross) * known.present
     missing = missing + _conditional_mean(evidence, draws, known, known.present, cross)
-    root = jnp.linalg.cholesky(evidence.observed_covariance(draws.free, known, known.present))
-    explained = jsl.solve_triangular(root, cross.T, lower=True)
+    explained = _explained(evidence, draws.free, known, cross.T)
     return missing, jnp.maximum(variance - jnp.sum(explained**2, axis=0), 0.0)
 
 
@@ -118,13 +121,34 @@ def join(rows: Rows, people: Rows) -> Rows:
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b]) if a.ndim else a, rows, people)
 
 
+def _spread(evidence: KernelEvidence, free: Tree) -> Array:
+    """Var(f₁ − f₀) before any data, per unit of the kernel."""
+    covariance = evidence.structure.arm_covariance(free)
+    return covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]
+
+
 def _cross(evidence: KernelEvidence, free: Tree, treatment: Array, covariates: Array, rows: Rows) -> Array:
     """Ψ[a, w_j]·k̃(x, x_j) between people in arm a and the site's rows."""
     between = arms.between(evidence.structure.arm_covariance(free), treatment, rows.treatment)
     return between * evidence.structure.remainder(free, covariates, rows.covariates)
 
 
-def _conditional_mean(evidence: KernelEvidence, draws: Draws, rows: Rows, weights: Array, cross: Array) -> Array:
+def _contrast(evidence: KernelEvidence, free: Tree, covariates: Array, rows: Rows) -> Array:
+    """Cov(f₁(x) − f₀(x), y_j)."""
+    covariance = evidence.structure.arm_covariance(free)
+    between = arm_indicators(rows.treatment) @ (covariance[1] - covariance[0])
+    return between * evidence.structure.remainder(free, covariates, rows.covariates) * rows.present
+
+
+def _explained(evidence: KernelEvidence, free: Tree, rows: Rows, cross: Array) -> Array:
+    """R^{−½}·cross: its squares are the variance that the site's rows explain."""
+    root = jnp.linalg.cholesky(evidence.observed_covariance(free, rows, rows.present))
+    return jsl.solve_triangular(root, cross, lower=True)
+
+
+def _conditional_mean(
+    evidence: KernelEvidence, draws: Draws, rows: Rows, weights: Array, cross: Array
+) -> Array:
     shared = jnp.sum(shared_arms(evidence, draws, rows.covariates) * arm_indicators(rows.treatment), axis=2)
     residual = (rows.outcome - shared) * weights
     root = jnp.linalg.cholesky(evidence.observed_covariance(draws.free, rows, weights))
@@ -140,33 +164,13 @@ class AverageEffect(Stage):
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
         fixed = parameters["fixed"]
         draws = Draws(parameters["free"], fixed["beta"], fixed["shift"][:, :, rows.site])
-        mean, variance = self._average(draws, rows)
+        # Padding rows weigh nothing in the average.
+        weights = rows.present / jnp.sum(rows.present)
+        mean = conditional_effect(self.evidence, draws, rows, rows.covariates)[0] @ weights
+        variance = average_variance(self.evidence, draws, rows, weights)
         key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.site)
         noise = jax.random.normal(key, mean.shape)
         return {"total": {}, "each": {"effect": mean + jnp.sqrt(variance) * noise}}
-
-    def _average(self, draws: Draws, rows: Rows) -> tuple[Array, Array]:
-        # Averaging commutes with the conditional, so padding rows get weight zero in the contrast.
-        weights = rows.present / jnp.sum(rows.present)
-        mean, _, _ = conditional_effect(self.evidence, draws, rows, rows.covariates)
-        return mean @ weights, average_variance(self.evidence, draws, rows, rows.covariates, weights)
-
-
-def average_variance(evidence: Evidence, draws: Draws, rows: Rows, covariates: Array, weights: Array) -> Array:
-    """Variance of the weighted average of CATEs that the site's remainder leaves."""
-    if not isinstance(evidence, KernelEvidence):
-        return jnp.zeros(())
-    covariance = evidence.structure.arm_covariance(draws.free)
-    spread = covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]
-    if evidence.diagonal:
-        return spread * jnp.sum(weights**2 * evidence.structure.remainder_diagonal(draws.free, covariates))
-    ones = jnp.ones_like(weights)
-    treated = _cross(evidence, draws.free, ones, covariates, rows)
-    cross = weights @ (treated - _cross(evidence, draws.free, 0.0 * ones, covariates, rows)) * rows.present
-    root = jnp.linalg.cholesky(evidence.observed_covariance(draws.free, rows, rows.present))
-    explained = jsl.solve_triangular(root, cross, lower=True)
-    joint = spread * weights @ evidence.structure.remainder(draws.free, covariates, covariates) @ weights
-    return jnp.maximum(joint - explained @ explained, 0.0)
 
 
 class HeldOut(Stage):
@@ -176,10 +180,12 @@ class HeldOut(Stage):
     reveals: ClassVar[str] = "per arm: summed squared prediction errors, and number of people"
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        errors = jnp.stack([
-            rows.outcome - self._prediction(evidence, fitted, rows)
-            for evidence, fitted in zip(self.evidences, parameters["fixed"]["fitted"], strict=True)
-        ])
+        errors = jnp.stack(
+            [
+                rows.outcome - self._prediction(evidence, fitted, rows)
+                for evidence, fitted in zip(self.evidences, parameters["fixed"]["fitted"], strict=True)
+            ]
+        )
         weights = arm_indicators(rows.treatment).T * rows.present
         products = jnp.einsum("an,in,jn->aij", weights, errors, errors)
         return {"total": {"products": products, "count": jnp.sum(weights, axis=1)}, "each": {}}

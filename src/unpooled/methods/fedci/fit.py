@@ -43,13 +43,18 @@ def fit(settings: Settings, evidences: dict[str, Evidence], seed: int) -> Proced
     ridge = yield from ask("ridge", {"free": {}, "fixed": {"fold": held}})
     starts = [_ridge(jax.tree.map(lambda leaf, i=i: leaf[i], ridge["total"])) for i in range(len(held))]
     names = list(evidences)
-    found = yield from side_by_side(*[_descend(name, evidences[name], starts, held, settings) for name in names])
+    found = yield from side_by_side(
+        *[_descend(name, evidences[name], starts, held, settings) for name in names]
+    )
     minima = dict(zip(names, found, strict=True))
     weights = {names[0]: 1.0}
     if folds:
         weights = yield from _stack(evidences, minima, held, starts)
     drawn = yield from side_by_side(
-        *[_draw(name, evidences[name], minima[name], starts[0], settings, seed + i) for i, name in enumerate(weights)]
+        *[
+            _draw(name, evidences[name], minima[name], starts[0], settings, seed + i)
+            for i, name in enumerate(weights)
+        ]
     )
     draws = dict(zip(weights, drawn, strict=True))
     effects = yield from side_by_side(*[_average(name, draws[name]) for name in weights])
@@ -76,7 +81,9 @@ class Ridges:
 def _ridge(total: Tree) -> Ridges:
     gram = np.asarray(unpack(jnp.asarray(total["gram"])))
     penalty = np.diag([1e-6, *np.full(gram.shape[-1] - 1, RIDGE)])
-    coefficient = np.stack([np.linalg.solve(g + penalty, m) for g, m in zip(gram, total["moment"], strict=True)])
+    coefficient = np.stack(
+        [np.linalg.solve(g + penalty, m) for g, m in zip(gram, total["moment"], strict=True)]
+    )
     fitted = np.einsum("af,af->a", coefficient, total["moment"])
     residual = total["square"] - 2.0 * fitted + np.einsum("af,afg,ag->a", coefficient, gram, coefficient)
     spent = np.array([np.trace(np.linalg.solve(g + penalty, g)) for g in gram])
@@ -134,7 +141,9 @@ def _stack(
     products, count = reply["total"]["products"][0], reply["total"]["count"][0]
     # Both arms matter alike to an effect, however few the treated are.
     weights = simplex_weights(np.mean(products / count[:, None, None], axis=0))
-    kept = {name: float(weight) for name, weight in zip(evidences, weights, strict=True) if weight > NEGLIGIBLE}
+    kept = {
+        name: float(weight) for name, weight in zip(evidences, weights, strict=True) if weight > NEGLIGIBLE
+    }
     return {name: weight / sum(kept.values()) for name, weight in kept.items()}
 
 

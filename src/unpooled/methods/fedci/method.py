@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -21,7 +20,7 @@ from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
-EXACT_ROWS = 1500
+EXACT_ROWS = 600
 """Up to so many rows at the largest site its remainder is kept exactly; beyond, only its diagonal."""
 CANDIDATES = ("projection", "isotropic")
 
@@ -57,7 +56,9 @@ class FedCI:
         draws = {"weights": result.weights, "structures": result.draws}
         return Fitted(draws, site_effects, {"weights": result.weights, "structures": result.diagnostics})
 
-    def conditional_effects(self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows) -> np.ndarray:
+    def conditional_effects(
+        self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
+    ) -> np.ndarray:
         if settings.inference == "variational":
             return variational.conditional_effects(settings, context, draws, rows, people)
         return conditional_effects(_evidences(settings, context), draws, rows, people, settings.draws)
@@ -84,7 +85,9 @@ def _evidence(name: str, settings: Settings, context: Tree) -> Evidence:
         "coupled": settings.arms_coupled,
     }
     if name == "projection":
-        return FeatureEvidence(Projection(**shared, correlation=jnp.asarray(context["correlation"]), components=2))
+        return FeatureEvidence(
+            Projection(**shared, correlation=jnp.asarray(context["correlation"]), components=2)
+        )
     inducing = jnp.asarray(context["inducing"])[: 0 if name == "paper" else None]
     structure = Kernel(**shared, inducing=inducing, ard=name == "ard", tied=name == "paper")
     return KernelEvidence(structure, diagonal=not context["exact"])

@@ -17,7 +17,7 @@ class Settings(BaseModel):
     structure: Literal["auto", "projection", "isotropic", "ard", "paper"] = "auto"
     """Shape of the outcome functions; auto weighs projection and isotropic by held-out squared error."""
     kernel: Literal["squared_exponential", "matern32", "matern52"] = "matern52"
-    basis: int = Field(default=60, ge=0, le=1000)
+    basis: int = Field(default=40, ge=0, le=1000)
     """Basis functions that share one function among sites (isotropic, ard); 0: each site its own function."""
     arms_coupled: bool = True
     """Whether the two arms' functions may be correlated a priori."""
@@ -28,7 +28,7 @@ class Settings(BaseModel):
     folds: int = Field(default=4, ge=2, le=20)
     draws: int = Field(default=400, ge=20, le=100_000)
     evaluations: int | None = Field(default=None, ge=5, le=10_000)
-    """At most so many evaluations of the objective, each two rounds (none: as many as the structure needs)."""
+    """At most so many evaluations of the objective, each two rounds (none: the structure's own)."""
     tolerance: float = Field(default=0.02, gt=0.0, le=1.0)
     """Stop when a step lowers the objective by less than so many nats."""
     mean: Literal["linear", "network"] = "linear"

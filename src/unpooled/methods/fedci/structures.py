@@ -137,12 +137,18 @@ class Projection(Structure):
         first, second = np.array([own, 0.0, other]), np.array([other, 0.0, own])
         scales = np.stack([first if c % 2 == 0 else second for c in range(self.components)])
         unit = chosen / np.linalg.norm(chosen, axis=1, keepdims=True)
-        return {"direction": unit, "length": np.ones(self.components), "arms": scales} | self._base_start(noise)
+        return {"direction": unit, "length": np.ones(self.components), "arms": scales} | self._base_start(
+            noise
+        )
 
     def scales(self, noise: np.ndarray, rows: float) -> Tree:
         size = self.components
         direction = np.full((size, self.correlation.shape[0]), 2.0 * noise.mean() / np.sqrt(rows))
-        return {"direction": direction, "length": np.full(size, 0.2), "arms": np.full((size, 3), 0.5)} | self._base_scales(rows)
+        return {
+            "direction": direction,
+            "length": np.full(size, 0.2),
+            "arms": np.full((size, 3), 0.5),
+        } | self._base_scales(rows)
 
     def log_prior(self, free: Tree, fixed: Tree) -> Array:
         kernel = _normal(free["length"], 1.0, 0.3) + _arm_prior(free["arms"], 0.7, 1.5)
@@ -195,7 +201,11 @@ class Kernel(Structure):
 
     def shift_factor(self, free: Tree) -> Array:
         # Eq. (the-model) has one Ψ^½ around f and g alike.
-        return jnp.exp(free["shift"][0]) * self.arm_factor(free["arms"]) if self.tied else super().shift_factor(free)
+        return (
+            jnp.exp(free["shift"][0]) * self.arm_factor(free["arms"])
+            if self.tied
+            else super().shift_factor(free)
+        )
 
     def start(self, directions: np.ndarray, noise: np.ndarray) -> Tree:
         length = np.zeros(self.inducing.shape[1] if self.ard else 1)
