@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
-
 from tests.docs.markdown import ROOT, blocks, quoted, rows
+
 from unpooled.methods.method import find
 from unpooled.protocol import messages
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.docs.markdown import PAGES, ROOT, blocks, links, quoted
 
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
