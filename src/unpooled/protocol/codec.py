@@ -27,7 +27,7 @@ def decode(payload: bytes) -> Message:
         message = msgpack.unpackb(payload, ext_hook=_unpack, strict_map_key=False)
     except MessageError:
         raise
-    except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, LookupError, RecursionError, msgpack.UnpackException) as error:
         raise _undecodable(type(error).__name__) from None
     if not isinstance(message, Message):
         raise _undecodable("no message inside")
