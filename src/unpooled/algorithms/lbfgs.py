@@ -28,6 +28,9 @@ class Stopping:
 
 
 _NATS = 1e6
+_WALL = 100.0
+"""How much worse, in nats, a point where Cholesky failed is told to be: high enough for the line search to
+turn back, low enough for the step it interpolates not to vanish."""
 
 
 class _AskTell:
@@ -112,8 +115,10 @@ def lbfgs(
                         points[index].copy(),
                         jax.tree.map(lambda leaf, i=row: leaf[i], statistics),
                     )
-                # A point where Cholesky failed is told as a steep wall, and the line search turns back.
-                solvers[index].tell(value if finite else 1e12, slope * unit[index] if finite else 0.0 * slope)
+                if finite:
+                    solvers[index].tell(value, slope * unit[index])
+                else:
+                    solvers[index].tell(min(best[index] + _WALL, 1e12), np.zeros_like(slope))
             history.append(float(best[0]))
     finally:
         for solver in solvers:

@@ -1,0 +1,122 @@
+"""Descents over an engine find minima that are known."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from unpooled.algorithms.lbfgs import Stopping, lbfgs
+from unpooled.algorithms.objective import curvature, evaluate
+from unpooled.algorithms.stochastic import stochastic
+from unpooled.errors import FitError
+
+pytestmark = pytest.mark.slow
+
+MINIMUM = np.array([4.0, 2.0]) / 3.0
+"""Of |θ − (1, −2)|² + |θ − (3, 4)|² + |θ|²."""
+STARTS = {"at": np.array([[0.0, 0.0], [5.0, -5.0], [1.0, 1.0]])}
+ONES = {"at": np.ones((3, 2))}
+WEIGHTS = {"weight": np.array([1.0, 2.0, 0.5])}
+
+
+def test_value_and_gradient_come_from_one_pair_of_exchanges(drive: Any, stages: Any) -> None:
+    (values, gradient, statistics), rounds = drive(evaluate("pull", stages["pull"], STARTS, WEIGHTS))
+    gaps = [((at - [1, -2]) ** 2).sum() + ((at - [3, 4]) ** 2).sum() for at in STARTS["at"]]
+    expected = WEIGHTS["weight"] * (np.array(gaps) + (STARTS["at"] ** 2).sum(axis=1))
+    np.testing.assert_allclose(values, expected)
+    np.testing.assert_allclose(gradient["at"], WEIGHTS["weight"][:, None] * 6 * (STARTS["at"] - MINIMUM))
+    assert len(rounds) == 2
+    assert statistics["each"]["gap"].shape == (3, 2, 2)  # batch, site, direction
+
+
+def test_algorithm_1_needs_one_exchange(drive: Any, stages: Any) -> None:
+    fixed = {"key": np.zeros(3)}
+    (values, gradient, _), rounds = drive(evaluate("bound", stages["bound"], STARTS, fixed))
+    assert len(rounds) == 1
+    np.testing.assert_allclose(gradient["at"], 6 * (STARTS["at"] - MINIMUM))
+    np.testing.assert_allclose(values[0], 5 + 25)
+
+
+def test_a_batch_of_descents_finds_every_minimum_in_lockstep(drive: Any, stages: Any) -> None:
+    stopping = Stopping(evaluations=30, tolerance=1e-9)
+    found, rounds = drive(lbfgs("pull", stages["pull"], STARTS, ONES, WEIGHTS, stopping))
+    np.testing.assert_allclose(found.free["at"], np.tile(MINIMUM, (3, 1)), atol=1e-4)
+    lowest = WEIGHTS["weight"] * (30 - 3 * MINIMUM @ MINIMUM)
+    np.testing.assert_allclose(found.values, lowest, rtol=1e-6)
+    assert len(rounds) == 2 * found.evaluations
+    assert found.evaluations < 30
+    assert list(found.history) == sorted(found.history, reverse=True)
+    gap = found.free["at"][:, None] - np.array([[1.0, -2.0], [3.0, 4.0]])
+    np.testing.assert_allclose(found.statistics["each"]["gap"], gap, atol=1e-12)
+
+
+def test_scales_change_the_path_but_not_the_minimum(drive: Any, stages: Any) -> None:
+    stopping = Stopping(evaluations=60, tolerance=1e-10)
+    wide = {"at": np.full((3, 2), 7.0)}
+    found, _ = drive(lbfgs("pull", stages["pull"], STARTS, wide, WEIGHTS, stopping))
+    np.testing.assert_allclose(found.free["at"], np.tile(MINIMUM, (3, 1)), atol=1e-3)
+
+
+def test_a_descent_stops_when_the_line_search_under_way_has_used_up_its_allowance(
+    drive: Any, stages: Any
+) -> None:
+    far = {"at": np.full((3, 2), 500.0)}
+    found, _ = drive(lbfgs("pull", stages["pull"], far, ONES, WEIGHTS, Stopping(1, 1e-12)))
+    assert found.evaluations <= 1 + 20  # SciPy's line search takes at most twenty
+    assert found.values[0] > 30 - 3 * MINIMUM @ MINIMUM + 1.0
+
+
+def test_threads_end_when_the_procedure_is_closed(stages: Any) -> None:
+    before = threading.active_count()
+    procedure = lbfgs("pull", stages["pull"], STARTS, ONES, WEIGHTS, Stopping())
+    next(procedure)
+    assert threading.active_count() == before + 3
+    procedure.close()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and thread.daemon and "_run" in thread.name:
+            thread.join(timeout=10)
+    assert threading.active_count() <= before
+
+
+def test_a_descent_turns_back_where_the_objective_is_not_a_number(drive: Any, stages: Any) -> None:
+    start = {"at": np.array([[2.0]])}
+    found, _ = drive(
+        lbfgs("cliff", stages["cliff"], start, {"at": np.full((1, 1), 9.0)}, {}, Stopping(40, 1e-9))
+    )
+    np.testing.assert_allclose(found.free["at"], 0.0, atol=1e-3)
+
+
+def test_a_descent_that_never_sees_a_number_says_so(drive: Any, stages: Any) -> None:
+    start = {"at": np.array([[-5.0]])}
+    with pytest.raises(FitError, match="cliff"):
+        drive(lbfgs("cliff", stages["cliff"], start, {"at": np.ones((1, 1))}, {}, Stopping(5, 1e-9)))
+
+
+def test_the_curvature_of_a_quadratic_is_its_matrix(drive: Any, stages: Any) -> None:
+    at = {"at": np.array([0.3, -0.8])}
+    hessian, rounds = drive(curvature("pull", stages["pull"], at, {"weight": np.array(2.0)}))
+    np.testing.assert_allclose(hessian, 12.0 * np.eye(2), rtol=1e-6, atol=1e-6)
+    assert len(rounds) == 2
+
+
+@pytest.mark.parametrize("rule", ["adam", "adagrad"])
+def test_a_stochastic_descent_nears_the_minimum_and_replays(drive: Any, stages: Any, rule: Any) -> None:
+    def run() -> Any:
+        start = {"at": np.zeros(2)}
+        return drive(stochastic("bound", stages["bound"], start, 1, rounds=150, rate=0.1, rule=rule))
+
+    found, rounds = run()
+    np.testing.assert_allclose(found.free["at"][0], MINIMUM, atol=0.1)
+    assert len(rounds) == found.evaluations <= 150
+    again, _ = run()
+    jax.tree.map(np.testing.assert_array_equal, again.free, found.free)
+
+
+def test_a_stochastic_descent_that_leaves_the_numbers_says_so(drive: Any, stages: Any) -> None:
+    start = {"at": np.array([np.nan, 0.0])}
+    with pytest.raises(FitError, match="bound"):
+        drive(stochastic("bound", stages["bound"], start, 1, rounds=3, rate=0.1))
