@@ -41,5 +41,7 @@ def _stack(trees: list[Tree]) -> Tree:
 
 
 def _as_error(site: str, refusal: Refusal) -> errors.UnpooledError:
-    kind = getattr(errors, refusal.kind, errors.LimitRefusal)
+    kind = getattr(errors, refusal.kind, None)
+    if not (isinstance(kind, type) and issubclass(kind, errors.UnpooledError)):
+        kind = errors.LimitRefusal
     return kind(refusal.expected, found=f"site '{site}': {refusal.found}", remedy=refusal.remedy)

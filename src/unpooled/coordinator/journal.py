@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,9 +37,14 @@ def line(happened: Round) -> dict[str, Any]:
         "question": happened.question,
         "seconds": round(happened.seconds, 6),
         "replayed": happened.replayed,
-        "objective": happened.objective,
+        "objective": _finite(happened.objective),
         "bytes": {site: {"down": t.down, "up": t.up} for site, t in happened.traffic.items()},
     }
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity, which is where a descent begins."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def cost(rounds: Iterable[Round]) -> dict[str, Any]:

@@ -1,0 +1,215 @@
+"""The loop, its record, and going on from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from unpooled.coordinator.checkpoint import Checkpoint
+from unpooled.coordinator.journal import Journal, cost
+from unpooled.coordinator.rounds import Conduct, Round, label
+from unpooled.errors import LimitRefusal, ResultsError
+from unpooled.protocol.engine import Traffic
+from unpooled.protocol.messages import Adopt, Ask, Message, PullBack, Refusal, Statistics, Together
+
+ADOPT = Adopt({}, {}, "m", {}, {}, 0, ("a", "b"))
+
+
+class Stub:
+    """Two sites that answer with numbers nobody could guess, so that only a replay can repeat them."""
+
+    sites = ("a", "b")
+
+    def __init__(self, seed: int = 0) -> None:
+        self.rng, self.asked = np.random.default_rng(seed), []
+
+    def exchange(self, question: Message) -> tuple[dict[str, Message], dict[str, Traffic]]:
+        self.asked.append(question)
+        replies: dict[str, Message] = {
+            site: Statistics({"x": self.rng.normal(size=3)}, {}) for site in self.sites
+        }
+        return replies, {"a": Traffic(10, 20), "b": Traffic(10, 30)}
+
+
+def procedure(rounds: int = 6, stage: str = "s") -> Generator[Message, Any, np.ndarray]:
+    """Every question depends on every reply so far, as an optimiser's does."""
+    yield ADOPT
+    state = np.zeros(3)
+    for _ in range(rounds):
+        reply = yield Ask(stage, {"free": state})
+        state = np.tanh(state + reply["total"]["x"])
+    return state
+
+
+def _run(conduct: Conduct[Any], stop_after: int | None = None) -> list[Round]:
+    rounds = []
+    for happened in conduct:
+        rounds.append(happened)
+        if len(rounds) == stop_after:
+            break
+    return rounds
+
+
+def test_rounds_are_numbered_and_labelled_and_the_result_is_the_procedures() -> None:
+    conduct = Conduct(procedure(2), Stub())
+    rounds = _run(conduct)
+    assert [r.number for r in rounds] == [1, 2, 3]
+    assert [r.question for r in rounds] == ["adopt", "s: statistics", "s: statistics"]
+    assert conduct.result.shape == (3,)
+    assert not any(r.replayed for r in rounds)
+
+
+@pytest.mark.parametrize("interrupted_after", [1, 2, 4, 7])
+def test_a_resumed_study_gives_the_same_numbers_to_the_last_bit(
+    tmp_path: Path, interrupted_after: int
+) -> None:
+    path, engine = tmp_path / "rounds", Stub()
+    _run(Conduct(procedure(), engine, Checkpoint(path)), stop_after=interrupted_after)
+    resumed = Conduct(procedure(), engine, Checkpoint(path, resume=True))
+    rounds = _run(resumed)
+    uninterrupted = Stub()
+    # The stub's stream goes on where it was, but the adoption is put again and takes one draw of it.
+    whole = Conduct(procedure(), Resumable(uninterrupted, interrupted_after))
+    _run(whole)
+    np.testing.assert_array_equal(resumed.result, whole.result)
+    assert [r.replayed for r in rounds] == [n < interrupted_after for n in range(7)]
+
+
+class Resumable:
+    """The stub with one extra adoption where the study was interrupted."""
+
+    sites = ("a", "b")
+
+    def __init__(self, stub: Stub, after: int) -> None:
+        self.stub, self.after, self.count = stub, after, 0
+
+    def exchange(self, question: Message) -> tuple[dict[str, Message], dict[str, Traffic]]:
+        if self.count == self.after:
+            self.stub.exchange(ADOPT)
+        self.count += 1
+        return self.stub.exchange(question)
+
+
+def test_a_resumed_study_puts_only_the_adoption_and_what_was_never_asked(tmp_path: Path) -> None:
+    path = tmp_path / "rounds"
+    _run(Conduct(procedure(), Stub(), Checkpoint(path)), stop_after=4)
+    engine = Stub(1)
+    _run(Conduct(procedure(), engine, Checkpoint(path, resume=True)))
+    assert [type(question) for question in engine.asked] == [Adopt, Ask, Ask, Ask]
+
+
+def test_a_finished_study_replays_without_its_sites(tmp_path: Path) -> None:
+    path = tmp_path / "rounds"
+    first = Conduct(procedure(), Stub(), Checkpoint(path))
+    _run(first)
+    again = Conduct(procedure(), Stub(9), Checkpoint(path, resume=True))
+    rounds = _run(again)
+    np.testing.assert_array_equal(again.result, first.result)
+    assert all(r.replayed for r in rounds)
+
+
+def test_a_changed_study_cannot_go_on_from_another_ones_record(tmp_path: Path) -> None:
+    path = tmp_path / "rounds"
+    _run(Conduct(procedure(), Stub(), Checkpoint(path)), stop_after=4)
+    with pytest.raises(ResultsError, match="round 2"):
+        _run(Conduct(procedure(stage="another"), Stub(), Checkpoint(path, resume=True)))
+
+
+def test_a_record_cut_short_loses_its_last_round_only(tmp_path: Path) -> None:
+    path = tmp_path / "rounds"
+    _run(Conduct(procedure(), Stub(), Checkpoint(path)), stop_after=5)
+    whole = path.read_bytes()
+    for missing in (1, 20, 60):
+        path.write_bytes(whole[:-missing])
+        checkpoint = Checkpoint(path, resume=True)
+        assert checkpoint.rounds == 4
+        # What is left is whole again, so that new rounds follow it.
+        unpacker = msgpack.Unpacker()
+        unpacker.feed(path.read_bytes())
+        assert len(list(unpacker)) == 4
+
+
+def test_without_resume_an_old_record_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "rounds"
+    _run(Conduct(procedure(), Stub(), Checkpoint(path)))
+    assert Checkpoint(path).rounds == 0
+
+
+def test_a_refusal_ends_the_study_and_leaves_the_rounds_before_it(tmp_path: Path) -> None:
+    class Refusing(Stub):
+        def exchange(self, question: Message) -> tuple[dict[str, Message], dict[str, Traffic]]:
+            replies, traffic = super().exchange(question)
+            if len(self.asked) == 3:
+                replies["b"] = Refusal("LimitRefusal", "x", "y", "z")
+            return replies, traffic
+
+    path, closed = tmp_path / "rounds", []
+
+    def watched() -> Generator[Message, Any, Any]:
+        try:
+            return (yield from procedure())
+        finally:
+            closed.append(True)
+
+    with pytest.raises(LimitRefusal, match="site 'b'"):
+        _run(Conduct(watched(), Refusing(), Checkpoint(path)))
+    assert closed
+    assert Checkpoint(path, resume=True).rounds == 2
+
+
+def test_leaving_the_loop_closes_the_procedure() -> None:
+    closed = []
+
+    def watched() -> Generator[Message, Any, Any]:
+        try:
+            return (yield from procedure())
+        finally:
+            closed.append(True)
+
+    rounds = iter(Conduct(watched(), Stub()))
+    next(rounds)
+    rounds.close()  # type: ignore[attr-defined]
+    assert closed
+
+
+def test_labels_name_the_stage_and_what_is_asked_of_it() -> None:
+    together = Together((Ask("p", 1), PullBack("q", 1, 2), Ask("p", 3)))
+    assert label(together) == "p: statistics + q: gradient"
+
+
+def test_the_cost_counts_rounds_seconds_and_bytes_by_site(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    for happened in Conduct(procedure(3), Stub()):
+        journal.record(happened)
+    found = journal.cost()
+    assert found["rounds"] == 4
+    assert found["bytes_down"] == {"a": 40, "b": 40}
+    assert found["bytes_up"] == {"a": 80, "b": 120}
+    assert found["seconds"] == pytest.approx(sum(r.seconds for r in journal.rounds))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["round"] for line in lines] == [1, 2, 3, 4]
+    assert lines[0]["bytes"]["b"] == {"down": 10, "up": 30}
+
+
+def test_rounds_that_were_replayed_cost_no_bytes() -> None:
+    happened = Round(1, "s", 0.1, {}, True)
+    assert cost([happened])["bytes_up"] == {}
+    assert cost([happened])["rounds"] == 1
+
+
+@pytest.mark.parametrize("objective", [None, 1.5, float("inf"), float("nan")])
+def test_the_journal_is_json_whatever_the_objective(tmp_path: Path, objective: float | None) -> None:
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is not JSON")
+
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.record(Round(1, "s", 0.1, {"a": Traffic(1, 2)}, False, objective))
+    line = json.loads((tmp_path / "journal.jsonl").read_text(), parse_constant=refuse)
+    assert line["objective"] in (None, 1.5)
