@@ -1,4 +1,4 @@
-"""The collapsed likelihood: everything Gaussian integrated out, at the site (S) and at the coordinator (F)."""
+"""The collapsed likelihood: everything Gaussian integrated out, at the site (S), then over all (F)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Plain, slow NumPy versions of the equations: what the package is compared with."""

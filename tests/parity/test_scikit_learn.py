@@ -1,0 +1,112 @@
+"""One arm at one site is an ordinary Gaussian process: scikit-learn's, with the same kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
+
+from unpooled.maths.regression import coefficients, draw
+from unpooled.methods.fedci.collapsed import KernelEvidence
+from unpooled.methods.fedci.effects import Draws, conditional_effect, factual
+from unpooled.methods.fedci.structures import INTERCEPT_SD, Kernel
+from unpooled.protocol.rows import make_rows
+
+pytestmark = pytest.mark.slow
+
+KERNELS = {
+    "matern52": lambda length: Matern(length, nu=2.5),
+    "matern32": lambda length: Matern(length, nu=1.5),
+    "squared_exponential": RBF,
+}
+FREE = {
+    "length": np.array([0.2]),
+    "arms": np.array([-0.3, 0.0, -0.1]),
+    "linear": np.array([-1.0, 0.0, -1.0]),
+    "noise": np.array([-0.7, -0.7]),
+}
+RNG = np.random.default_rng(4)
+X, NEW = RNG.normal(size=(14, 3)), RNG.normal(size=(6, 3))
+Y = np.sin(X[:, 0]) + X[:, 1] + 0.3 * RNG.normal(size=14)
+
+
+@pytest.fixture(params=KERNELS)
+def family(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def _evidence(family: str) -> KernelEvidence:
+    structure = Kernel(
+        site_moments=jnp.zeros((1, 1)),
+        family=family,
+        shifts=False,
+        coupled=True,
+        inducing=jnp.zeros((0, 3)),
+        ard=False,
+        tied=False,
+    )
+    return KernelEvidence(structure, diagonal=False)
+
+
+def _scikit_learn(family: str) -> GaussianProcessRegressor:
+    length = float(np.exp(FREE["length"][0]) * np.sqrt(3))
+    function = ConstantKernel(np.exp(2 * FREE["arms"][0])) * KERNELS[family](length)
+    linear = ConstantKernel(np.exp(2 * FREE["linear"][0])) * DotProduct(sigma_0=0.0, sigma_0_bounds="fixed")
+    noise = float(np.exp(2 * FREE["noise"][0])) + 1e-8
+    kernel = function + linear + ConstantKernel(INTERCEPT_SD**2)
+    return GaussianProcessRegressor(kernel, alpha=noise, optimizer=None).fit(X, Y)
+
+
+def _rows(covariates: np.ndarray, outcome: np.ndarray, fold: np.ndarray) -> Any:
+    return make_rows(covariates, np.zeros(len(outcome)), outcome, fold=fold, site=0)
+
+
+def _posterior(evidence: KernelEvidence, rows: Any, fold: int) -> tuple[Any, Any]:
+    parameters = {"free": FREE, "fixed": {"fold": np.array(fold), "noise": FREE["noise"]}}
+    statistics = evidence.statistics(parameters, rows)
+    stacked = {
+        "total": statistics["total"],
+        "each": jax.tree.map(lambda leaf: leaf[None], statistics["each"]),
+    }
+    return evidence.posterior(parameters, stacked), evidence.structure.prior(FREE)
+
+
+def test_the_log_marginal_likelihood_is_scikit_learns(family: str) -> None:
+    posterior, _ = _posterior(_evidence(family), _rows(X, Y, np.zeros(14)), -1)
+    constant = 0.5 * len(Y) * np.log(2.0 * np.pi)
+    expected = _scikit_learn(family).log_marginal_likelihood_value_
+    np.testing.assert_allclose(float(posterior.log_evidence) - constant, expected, rtol=1e-8)
+
+
+def test_predictions_for_people_held_out_are_scikit_learns(family: str) -> None:
+    evidence = _evidence(family)
+    fold = np.array([0] * 14 + [1] * 6)
+    rows = _rows(np.concatenate([X, NEW]), np.concatenate([Y, np.full(6, 50.0)]), fold)
+    posterior, prior = _posterior(evidence, rows, 1)
+    beta, shift = coefficients(prior, draw(posterior, None))
+    weights = rows.present * (rows.fold != 1)
+    predicted = factual(evidence, Draws(FREE, beta[None], shift[None, :, 0]), rows, weights)
+    np.testing.assert_allclose(np.asarray(predicted)[0, 14:20], _scikit_learn(family).predict(NEW), rtol=1e-8)
+
+
+def test_means_and_variances_of_the_function_are_scikit_learns(family: str) -> None:
+    evidence, rows = _evidence(family), _rows(X, Y, np.zeros(14))
+    posterior, prior = _posterior(evidence, rows, -1)
+    root, centre = np.asarray(posterior.cholesky), np.asarray(draw(posterior, None))
+    # The second arm has no people; with its weights at zero, minus the effect is the first arm's function.
+    control = np.concatenate([np.ones(len(centre) // 2), np.zeros(len(centre) // 2)])
+    points = [centre * control, *((centre + unit) * control for unit in np.eye(len(centre)))]
+    beta = np.stack([np.asarray(coefficients(prior, jnp.asarray(point))[0]) for point in points])
+    draws = Draws(FREE, beta, np.zeros((len(points), 2)))
+    mean, variance = conditional_effect(evidence, draws, rows, NEW)
+    slopes = np.asarray(mean)[1:] - np.asarray(mean)[0]
+    second_arm = np.exp(2 * FREE["arms"][2])
+    spread = np.diag(slopes.T @ np.linalg.inv(root @ root.T) @ slopes) + np.asarray(variance) - second_arm
+    expected, sd = _scikit_learn(family).predict(NEW, return_std=True)
+    np.testing.assert_allclose(-np.asarray(mean)[0], expected, rtol=1e-8)
+    np.testing.assert_allclose(spread, sd**2, rtol=1e-7)

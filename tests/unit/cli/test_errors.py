@@ -1,0 +1,145 @@
+"""How commands end badly."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from unpooled.cli.answering import answering
+from unpooled.cli.app import app
+from unpooled.errors import (
+    DataError,
+    FitError,
+    LimitRefusal,
+    MessageError,
+    ResultsError,
+    SchemaError,
+    StudyError,
+)
+
+runner = CliRunner()
+CODES = {
+    StudyError: 2,
+    DataError: 3,
+    SchemaError: 3,
+    LimitRefusal: 4,
+    MessageError: 5,
+    FitError: 6,
+    ResultsError: 7,
+}
+
+
+def run(*words):
+    return runner.invoke(app, [str(word) for word in words])
+
+
+@pytest.mark.parametrize(("kind", "code"), CODES.items())
+def test_every_error_tells_its_three_parts_and_exits_with_its_code(kind, code, capsys):
+    with pytest.raises(typer.Exit) as raised, answering():
+        raise kind("a thing", found="another", remedy="a way out")
+    assert raised.value.exit_code == code >= 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "a thing\n  found: another\n  try:   a way out" in told.err
+
+
+def test_as_json_an_error_is_an_object_on_stdout(capsys):
+    with pytest.raises(typer.Exit), answering(as_json=True):
+        raise DataError("a thing", found="another", remedy="a way out")
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert json.loads(told.out)["error"] == {
+        "kind": "DataError", "expected": "a thing", "found": "another", "remedy": "a way out", "exit_code": 3,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("debug", [0, 1])
+def test_an_unexpected_error_never_quotes_a_value(debug, capsys):
+    with pytest.raises(typer.Exit) as raised, answering(debug=debug):
+        float("Jane Doe")
+    assert raised.value.exit_code == 1
+    told = capsys.readouterr()
+    assert "Jane" not in told.err.replace('float("Jane Doe")', "")  # the source line is this test's own
+    assert "ValueError" in told.err
+    assert ("--debug" in told.err) == (debug == 0)
+
+
+def test_debug_twice_shows_the_message(capsys):
+    with pytest.raises(typer.Exit), answering(debug=2):
+        float("".join(["Jane", " Doe"]))
+    assert "Jane Doe" in capsys.readouterr().err
+
+
+def test_a_missing_study_exits_with_2(tmp_path):
+    result = run("run", tmp_path / "none.toml", "--output", tmp_path / "results")
+    assert result.exit_code == 2
+    assert "unpooled new" in result.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_missing_table_exits_with_3_and_leaves_the_folder_free(study, tmp_path):
+    broken = tmp_path / "study.toml"
+    broken.write_text(study.read_text())  # its tables are not beside it here
+    words = ("run", broken, "--output", tmp_path / "results", "--json")
+    for _ in range(2):
+        result = run(*words)
+        assert result.exit_code == 3
+        assert json.loads(result.stdout)["error"]["kind"] == "DataError"
+
+
+def test_sites_that_do_not_agree_leave_the_folder_free(study, tmp_path):
+    for table in study.parent.glob("site*.csv"):
+        text = table.read_text()
+        (tmp_path / table.name).write_text(text.replace(",0,", ",3,") if table.name == "site2.csv" else text)
+    (tmp_path / "study.toml").write_text(study.read_text())
+    result = run("run", tmp_path / "study.toml", "--output", tmp_path / "results")
+    assert result.exit_code == 3
+    assert "exactly two levels" in result.stderr
+    assert list((tmp_path / "results").iterdir()) == []
+
+
+def test_an_unknown_setting_suggests_the_nearest(study, tmp_path):
+    path = study.parent / "misspelt.toml"
+    path.write_text(study.read_text().replace("draws = 20", "drwas = 20"))
+    result = run("run", path, "--output", tmp_path / "results")
+    assert result.exit_code == 2
+    assert "did you mean 'draws'?" in result.stderr
+
+
+def test_results_in_the_way_exit_with_7(study, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    result = run("run", study, "--output", tmp_path, "--json")
+    assert result.exit_code == 7
+    assert json.loads(result.stdout)["error"]["kind"] == "ResultsError"
+
+
+def test_an_unknown_option_exits_with_2():
+    assert run("run", "study.toml", "--outptu", "x").exit_code == 2
+
+
+def test_help_answers_within_a_second(start):
+    def seconds():
+        began = time.perf_counter()
+        process = start("--help")
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode == 0 and "simulate" in out
+        return time.perf_counter() - began
+
+    # The best of a few: what is measured is this program, not the machine's other work.
+    assert min(seconds() for _ in range(5)) < 1.0
+
+
+def test_help_imports_nothing_heavy(environment):
+    heavy = "('jax', 'pandas', 'numpy', 'matplotlib', 'pydantic', 'scipy')"
+    program = f"import sys, unpooled.cli.app; print(*[name for name in {heavy} if name in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert told.stdout.strip() == ""
+    assert told.returncode == 0
+
+
+def test_the_version_is_told():
+    assert run("--version").stdout.startswith("unpooled 0.")

@@ -1,0 +1,58 @@
+"""Progress: what is shown, and where."""
+
+from types import SimpleNamespace
+
+from unpooled.cli.progress import RECENT, Watching, most_rounds
+from unpooled.coordinator.rounds import Round
+from unpooled.protocol.engine import Traffic
+
+
+def happened(number, question, objective=None):
+    return Round(number, question, 0.1, {"north": Traffic(1000, 500)}, False, objective)
+
+
+def test_elsewhere_than_on_a_terminal_each_stage_is_one_line_on_stderr(capsys):
+    with Watching() as watching:
+        for number, question in enumerate(["describe", "ridge: statistics", "ridge: gradient"], start=1):
+            watching(happened(number, question))
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines() == ["round 1: describe", "round 2: ridge"]
+
+
+def test_quiet_says_nothing(capsys):
+    with Watching(show=False) as watching:
+        watching(happened(1, "describe"))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_fitting_begins_with_the_methods_first_question():
+    watching = Watching(show=False)
+    watching(happened(1, "describe"))
+    assert not watching.fitting
+    watching(happened(2, "ridge: statistics"))
+    assert watching.fitting
+
+
+def test_bytes_and_objective_are_in_the_detail():
+    watching = Watching(show=False)
+    watching(happened(1, "ridge: statistics"))
+    watching(happened(2, "ridge: statistics", objective=12.345))
+    assert watching._detail(happened(2, "ridge", objective=12.345)) == "round 2  objective 12.35  3.0 kB"
+
+
+def test_time_left_is_told_once_there_is_a_pace():
+    watching = Watching(most_rounds=100, show=False)
+    assert watching._remaining(1) == ""
+    for number in range(1, RECENT + 1):
+        watching(happened(number, "ridge: statistics"))
+    assert watching._remaining(RECENT).startswith("at most 0:")
+    assert watching._remaining(100) == ""
+
+
+def test_a_method_may_bound_its_rounds_itself():
+    settings = SimpleNamespace(evaluations=10, inference="collapsed", rounds=600)
+    assert most_rounds(SimpleNamespace(most_rounds=lambda settings: 7), settings) == 7
+    assert most_rounds(SimpleNamespace(), settings) == 35
+    settings.inference = "variational"
+    assert most_rounds(SimpleNamespace(), settings) == 615
