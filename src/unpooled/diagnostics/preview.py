@@ -17,7 +17,8 @@ from unpooled.diagnostics.disclosure import Line, left, reveals
 from unpooled.diagnostics.overlap import Overlap, overlaps
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.methods import method as methods
-from unpooled.protocol.messages import Adopt, Describe, Message, Refusal, Summarise
+from unpooled.protocol.codec import encode
+from unpooled.protocol.messages import Adopt, Adopted, Describe, Message, Refusal, Summarise
 from unpooled.protocol.stage import Objective, Stage
 from unpooled.site.answer import answer
 from unpooled.site.limits import NONE, Limits
@@ -83,15 +84,18 @@ def foreseen(stages: Mapping[str, Stage], settings: Any, features: int, lines: l
     """Every kind of message: the agreement's as measured, the stages' by the shape of their statistics."""
     measured = next(iter(left(lines, stages).values()))
     found = [Leaving(one["kind"], one["bytes"] // one["count"], one["reveals"]) for one in measured]
+    found.append(Leaving("adopt", len(encode(Adopted(rows=0))), reveals("adopt", stages)))
+    # Where structures are weighed, a descent asks for the whole and for each fold in one exchange.
+    problems = 1 + getattr(settings, "folds", 0) if "held_out" in stages else 1
     for name, stage in stages.items():
-        for kind, size in _sizes(name, stage, settings, features).items():
+        for kind, size in _sizes(name, stage, settings, features, problems).items():
             label = f"{name}: {kind}"
             found.append(Leaving(label, size, reveals(label, stages)))
     return found
 
 
-def _sizes(name: str, stage: Stage, settings: Any, features: int) -> dict[str, int | None]:
-    """Bytes of a reply by kind of question; a descent asks for the whole and each fold at once."""
+def _sizes(name: str, stage: Stage, settings: Any, features: int, problems: int) -> dict[str, int | None]:
+    """Bytes of a reply to that many problems, by kind of question."""
     if name.startswith("effect"):
         return {"statistics": 8 * settings.draws if hasattr(settings, "draws") else None}
     start = getattr(getattr(stage, "structure", None), "start", None)
@@ -99,8 +103,7 @@ def _sizes(name: str, stage: Stage, settings: Any, features: int) -> dict[str, i
     sizes = {"statistics": _shape_bytes(stage, free, features)}
     if isinstance(stage, Objective):
         sizes["gradient"] = _bytes(free) or None
-    batch = 1 + getattr(settings, "folds", 0)
-    return {kind: None if size is None else size * batch for kind, size in sizes.items()}
+    return {kind: None if size is None else size * problems for kind, size in sizes.items()}
 
 
 def _shape_bytes(stage: Stage, free: Any, features: int) -> int | None:

@@ -87,7 +87,9 @@ def convergence(histories: Mapping[str, Sequence[float]], *, ax: Axes | None = N
     ax = _axes(ax, 3.2)
     with mpl.rc_context(style.STYLE):
         for index, (name, history) in enumerate(histories.items()):
-            above = np.asarray(history, dtype=float) - min(history)
+            values = np.asarray(history, dtype=float)
+            end = np.min(values[np.isfinite(values)], initial=np.inf)
+            above = np.where(np.isfinite(values), values, np.nan) - end  # a gap where nothing was finite yet
             ax.plot(
                 np.arange(1, len(above) + 1),
                 above,
@@ -97,7 +99,7 @@ def convergence(histories: Mapping[str, Sequence[float]], *, ax: Axes | None = N
                 markersize=3.5,
                 linewidth=1.3,
                 clip_on=False,
-                label=f"{name} (ends at {min(history):,.1f})",
+                label=f"{name} (ends at {end:,.1f})",
             )
         ax.set_yscale("symlog", linthresh=0.1)
         ax.set_ylim(bottom=0.0)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from unpooled.coordinator.journal import Journal, line
@@ -62,7 +64,8 @@ def write_results(model: Model, folder: Path | str) -> Path:
     write_figures(model, content, folder / "figures")
     shutil.rmtree(folder / "model", ignore_errors=True)
     model.save(folder / "model")
-    (folder / RESULT).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    text = json.dumps(finite(content), indent=2, allow_nan=False)
+    (folder / RESULT).write_text(text + "\n", encoding="utf-8")
     return folder
 
 
@@ -91,6 +94,17 @@ def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
         "cost": _cost(outcome, lines),
         "versions": versions(),
     }
+
+
+def finite(value: Any) -> Any:
+    """JSON has no word for infinite or undefined numbers: they become null."""
+    if isinstance(value, dict):
+        return {str(key): finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _sites(model: Model) -> list[dict[str, Any]]:

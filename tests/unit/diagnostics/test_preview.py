@@ -26,6 +26,14 @@ def test_the_foreseen_size_is_that_of_the_arrays(found):
     assert ridge.size == 2 * (15 + 5 + 1) * 8 * 5
 
 
+def test_one_structure_alone_sends_no_folds():
+    data = simulate("fedci-data1", sites=2, rows=40, seed=3, dimension=4)
+    method = {"name": "fedci", "structure": "projection"}
+    study = Study(treatment="w", outcome="y", covariates=["x1", "x2", "x3", "x4"], method=method)
+    ridge = next(one for one in preview(study, data.frames).leaving if one.kind == "ridge: statistics")
+    assert ridge.size == 2 * (15 + 5 + 1) * 8
+
+
 def test_large_sites_with_few_columns_refuse_nothing(found):
     assert found.refusals == {"site1": [], "site2": []}
 

@@ -39,6 +39,11 @@ def test_convergence_shows_the_distance_to_the_end():
     np.testing.assert_allclose(ax.lines[1].get_ydata(), [0.0, 0.0])
 
 
+def test_an_objective_that_was_infinite_at_first_leaves_a_gap():
+    ax = figures.convergence({"isotropic": [np.inf, 4.0, 1.0]})
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [np.nan, 3.0, 0.0])
+
+
 def test_densities_integrate_to_one(model):
     for _, mine in densities(model).groupby("site"):
         assert np.trapezoid(mine["density"], mine["effect"]) == pytest.approx(1.0, abs=0.02)

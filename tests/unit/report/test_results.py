@@ -3,11 +3,13 @@
 import json
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from unpooled.errors import ResultsError
 from unpooled.report import claim, write_results
+from unpooled.report.results import finite
 from unpooled.study import read_study
 
 
@@ -42,6 +44,14 @@ def test_who_repeats_the_study_finds_seed_settings_and_versions(content, study):
     assert content["study_hash"] == study.hash
     assert {"python", "unpooled", "jax", "numpy"} <= set(content["versions"])
     assert content["structure_weights"] == {"isotropic": 1.0}
+
+
+def test_numbers_that_json_lacks_become_null():
+    assert finite({"history": [math.inf, 1.0], "n": np.int64(3), "x": (np.float64("nan"),)}) == {
+        "history": [None, 1.0],
+        "n": 3,
+        "x": [None],
+    }
 
 
 def test_draws_and_summary_are_tables(folder, content):
