@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from typing import Any, Literal
 
 import jax
 import numpy as np
 import optax
 
-from unpooled.algorithms.exchange import Procedure
+from unpooled.algorithms.exchange import Procedure, noted
 from unpooled.algorithms.minima import Minima
 from unpooled.algorithms.objective import evaluate, flatten, ravel
 from unpooled.errors import FitError
@@ -53,16 +54,16 @@ def stochastic(
 
     The result is the mean of the last rounds' θ, which the noise of single rounds moves less than the last θ.
     """
-    optimiser = optax.adam(rate) if rule == "adam" else optax.adagrad(rate)
+    optimiser, update = _optimiser(rule, rate)
     free = jax.tree.map(lambda leaf: np.asarray(leaf)[None], start)
     _, unravel = flatten(free)
     state = optimiser.init(free)
-    update = jax.jit(optimiser.update)
     history: list[float] = []
     path: list[np.ndarray] = []
     while len(history) < rounds and not (plateau is not None and plateau.reached(history)):
         key = jax.random.key_data(jax.random.fold_in(jax.random.key(seed), len(history)))
-        values, gradient, _ = yield from evaluate(name, objective, free, {"key": np.asarray(key)[None]})
+        step = evaluate(name, objective, free, {"key": np.asarray(key)[None]})
+        values, gradient, _ = yield from noted(step, history[-1] if history else float("inf"))
         _require_finite(name, len(history) + 1, values)
         moves, state = update(gradient, state)
         path.append(ravel(free))
@@ -71,6 +72,13 @@ def stochastic(
     count = min(50 if plateau is None else plateau.window, max(1, len(history) // 4))
     mean = np.mean(path[-count:], axis=0)
     return Minima(unravel(mean), np.mean(history[-count:], keepdims=True), None, len(history), tuple(history))
+
+
+@cache
+def _optimiser(rule: str, rate: float) -> tuple[optax.GradientTransformation, Any]:
+    """The rule and its compiled step: the same for every fit, so that a second one compiles nothing."""
+    optimiser = optax.adam(rate) if rule == "adam" else optax.adagrad(rate)
+    return optimiser, jax.jit(optimiser.update)
 
 
 def _require_finite(name: str, number: int, values: np.ndarray) -> None:

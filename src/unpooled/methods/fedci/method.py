@@ -20,7 +20,7 @@ from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
-EXACT_ROWS = 600
+EXACT_ROWS = 300
 """Up to so many rows at the largest site its remainder is kept exactly; beyond, only its diagonal."""
 CANDIDATES = ("projection", "isotropic")
 

@@ -32,7 +32,8 @@ class Settings(BaseModel):
     tolerance: float = Field(default=0.02, gt=0.0, le=1.0)
     """Stop when a step lowers the objective by less than so many nats."""
     mean: Literal["linear", "network"] = "linear"
-    """Mean functions of the variational bound."""
+    """Mean functions of the variational bound. They are point estimates, so with few people per covariate
+    its intervals are too narrow; the collapsed inference integrates the weights."""
     optimiser: Literal["adam", "adagrad"] = "adam"
     learning_rate: float = Field(default=0.02, gt=0.0, le=1.0)
     rounds: int = Field(default=600, ge=1, le=100_000)

@@ -1,0 +1,21 @@
+"""Every method and every engine that the contract covers; a new one joins by a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from unpooled.engines.in_process import InProcess
+from unpooled.protocol.engine import Engine
+from unpooled.site.site import Site
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "fedci": ("fedci", {"draws": 80, "evaluations": 8, "basis": 6}),
+    "fedci, variational": (
+        "fedci",
+        {"inference": "variational", "draws": 40, "rounds": 12, "monte_carlo": 2},
+    ),
+}
+"""A name, the method, and settings that make it quick."""
+
+ENGINES: dict[str, Callable[[Mapping[str, Site]], Engine]] = {"in_process": InProcess}
