@@ -146,6 +146,7 @@ def test_the_observed_covariance_is_lemma_two(world: Any) -> None:
     np.testing.assert_allclose(ours, covariance[np.ix_(seen, seen)], rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [0.0, 0.6])
 @pytest.mark.parametrize("joined", [False, True])
 def test_the_missing_outcome_is_conditioned_as_in_lemma_two(world: Any, rho: float, joined: bool) -> None:
@@ -190,6 +191,7 @@ def test_new_people_get_the_conditional_of_both_functions(world: Any) -> None:
 # ------------------------------------------------------------------------- the bound
 
 
+@pytest.mark.slow
 def test_the_sum_of_the_sites_replies_gives_the_pooled_bound(world: Any) -> None:
     settings, bound, free, _ = world
     key = jax.random.key_data(jax.random.key(9))
@@ -245,16 +247,18 @@ def test_the_divergence_of_the_shifts_agrees_with_monte_carlo() -> None:
     assert ours == pytest.approx(total, abs=4 * np.hypot(*errors))
 
 
+@pytest.mark.slow
 def test_the_gradient_is_finite_and_agrees_with_differences(world: Any) -> None:
     _, bound, free, _ = world
     rows, _ = people(9, SITE, 1)
     fixed = {"key": jax.random.key_data(jax.random.key(6))}
 
+    @jax.jit
     def value(free: Any) -> jax.Array:
         parameters = {"free": free, "fixed": fixed}
         return bound.value(parameters, bound.statistics(parameters, rows))
 
-    gradient = jax.grad(value)(free)
+    gradient = jax.jit(jax.grad(value))(free)
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(gradient))
     assert float(gradient["arms"]["degrees"]) != 0.0
     # Gamma draws jump with their shape at a fixed key, so the degrees of freedom stay where they are.
