@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from unpooled.coordinator.study_rounds import Outcome
-from unpooled.errors import ResultsError
+from unpooled.errors import MessageError, ResultsError, StudyError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.messages import Adopt, Statistics, Tree
 from unpooled.study import Study
@@ -82,7 +82,7 @@ class Result:
         try:
             study = Study(**json.loads((folder / "study.json").read_text(encoding="utf-8")))
             message = decode((folder / "model.msgpack").read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, StudyError, MessageError):
             raise ResultsError(
                 "a model folder must hold study.json and model.msgpack",
                 found=f"{folder} is not a saved model",

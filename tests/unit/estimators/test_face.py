@@ -1,0 +1,98 @@
+"""The face of an estimator before and around a fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import unpooled
+from unpooled.errors import ResultsError, StudyError
+from unpooled.estimators import ESTIMATORS, FedCI, Result, load, of_study
+from unpooled.methods.method import METHODS
+from unpooled.study import Study
+
+STUDY = Study(treatment="w", outcome="y", covariates=["a"], sites={"n": "north.csv"})
+
+
+def _result() -> Result:
+    return Result(
+        study=Study(**{**STUDY.model_dump(), "seed": 4, "method": {"name": "fedci", "draws": 30}}),
+        sites=("n", "s"),
+        counts=(10, 30),
+        schema={"covariates": [], "control": "0", "treated": "1"},
+        scaling={"outcome_sd": 2.0, "sd": np.ones(1)},
+        context={"exact": True},
+        draws={"weights": {"projection": 1.0}},
+        site_effects=np.arange(8.0).reshape(4, 2),
+        diagnostics={"weights": {"projection": 1.0}},
+        cost={"rounds": 3},
+    )
+
+
+def test_every_method_has_its_estimator() -> None:
+    assert set(ESTIMATORS) == set(METHODS)
+    for name, estimator in ESTIMATORS.items():
+        assert estimator.method == name
+        assert getattr(unpooled, estimator.__name__) is estimator
+
+
+def test_the_constructor_only_stores_and_the_fit_checks() -> None:
+    model = FedCI(draws="many", structure="unheard")
+    assert model.get_params()["draws"] == "many"
+    with pytest.raises(StudyError, match="must be valid"):
+        model.fit(STUDY, {})
+
+
+def test_a_study_file_names_its_estimator() -> None:
+    model = of_study("fedci", {"draws": 50}, seed=9)
+    assert (model.seed, model.draws, type(model)) == (9, 50, FedCI)
+    with pytest.raises(StudyError, match="did you mean 'draws'"):
+        of_study("fedci", {"drawz": 50}, seed=9)
+
+
+def test_averages_weigh_sites_by_their_people() -> None:
+    model = FedCI()
+    model.result_ = _result()
+    np.testing.assert_allclose(model.ate_draws(), np.arange(8.0).reshape(4, 2) @ [0.25, 0.75])
+    np.testing.assert_allclose(model.ate_draws("s"), [1.0, 3.0, 5.0, 7.0])
+    assert model.ate("n") == pytest.approx(3.0)
+    lower, upper = model.ate_interval("n", alpha=0.5)
+    assert (lower, upper) == tuple(np.quantile([0.0, 2.0, 4.0, 6.0], [0.25, 0.75]))
+
+
+def test_a_saved_result_comes_back_whole_without_the_addresses_of_tables(tmp_path: Path) -> None:
+    result = _result()
+    folder = result.save(tmp_path / "model")
+    back = Result.load(folder)
+    assert back.sites == result.sites
+    assert back.study.seed == 4
+    assert back.cost == result.cost
+    np.testing.assert_array_equal(back.site_effects, result.site_effects)
+    assert b"north.csv" not in b"".join(path.read_bytes() for path in folder.iterdir())
+    model = load(folder)
+    assert (model.seed, model.draws) == (4, 30)
+
+
+def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(ResultsError, match="new or empty"):
+        _result().save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("spoil", ["nothing there", "no model", "cut short", "not a study"])
+def test_what_is_no_saved_model_is_refused(tmp_path: Path, spoil: str) -> None:
+    folder = tmp_path / "model"
+    if spoil != "nothing there":
+        _result().save(folder)
+    if spoil == "no model":
+        (folder / "model.msgpack").unlink()
+    if spoil == "cut short":
+        (folder / "model.msgpack").write_bytes((folder / "model.msgpack").read_bytes()[:-9])
+    if spoil == "not a study":
+        (folder / "study.json").write_text("{}")
+    with pytest.raises(unpooled.UnpooledError) as raised:
+        load(folder)
+    assert isinstance(raised.value, ResultsError), type(raised.value)
