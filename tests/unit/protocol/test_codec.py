@@ -65,7 +65,7 @@ def test_numpy_scalars_arrive_as_plain_numbers() -> None:
 @pytest.mark.parametrize(
     "intruder",
     [object(), {1, 2}, lambda: None, np.array([object()]), np.array(["text"]), 1 + 2j, str],
-    ids=repr,
+    ids=["object", "set", "function", "array of objects", "array of text", "complex", "type"],
 )
 def test_what_is_not_data_is_refused_at_the_sender(intruder: object) -> None:
     with pytest.raises(MessageError):

@@ -1,0 +1,81 @@
+"""What the sites agree on is what the stacked table would have said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from unpooled.coordinator.agreement import Agreement, reach_agreement
+from unpooled.coordinator.rounds import Conduct
+from unpooled.engines.in_process import InProcess, open_sites
+from unpooled.errors import DataError
+from unpooled.site.limits import NONE
+from unpooled.study import Study
+
+STUDY = Study(treatment="w", outcome="y", covariates=["a", "b", "c"])
+
+
+def _tables(**changed: object) -> dict[str, pd.DataFrame]:
+    rng = np.random.default_rng(0)
+    tables = {}
+    for name, rows in {"n": 12, "s": 25, "e": 17}.items():
+        a = rng.gamma(2.0, size=rows) + 100.0
+        frame = {"a": a, "b": (rng.random(rows) < 0.4).astype(int), "c": 0.5 * a + rng.normal(size=rows)}
+        frame |= {"w": np.arange(rows) % 2, "y": rng.normal(size=rows)}
+        tables[name] = pd.DataFrame(frame).assign(**changed)
+    return tables
+
+
+def _agree(tables: dict[str, pd.DataFrame]) -> tuple[Agreement, int]:
+    conduct = Conduct(reach_agreement(STUDY), InProcess(open_sites(STUDY, tables, NONE)))
+    rounds = len(list(conduct))
+    return conduct.result, rounds
+
+
+def test_the_agreed_numbers_are_those_of_the_stacked_table_in_three_rounds() -> None:
+    tables = _tables()
+    agreement, rounds = _agree(tables)
+    assert rounds == 3
+    pooled = pd.concat(tables.values())
+    x, scaling = pooled[["a", "b", "c"]].to_numpy(float), agreement.scaling
+    np.testing.assert_allclose(scaling["mean"], x.mean(axis=0))
+    np.testing.assert_allclose(scaling["sd"], x.std(axis=0))
+    np.testing.assert_allclose(scaling["outcome_sd"], pooled["y"].std(ddof=0))
+    np.testing.assert_allclose(scaling["correlation"], np.corrcoef(x.T), rtol=1e-10)
+    np.testing.assert_allclose(scaling["binary_rate"], [np.nan, pooled["b"].mean(), np.nan])
+    assert scaling["counts"] == [12, 25, 17]
+
+
+def test_moments_of_sites_are_scipys_and_binary_columns_have_no_shape() -> None:
+    tables = _tables()
+    moments = _agree(tables)[0].scaling["site_moments"]
+    pooled = pd.concat(tables.values())[["a", "b", "c"]].to_numpy(float)
+    assert moments.shape == (3, 3 + 3 + 2 + 2)
+    for row, table in zip(moments, tables.values(), strict=True):
+        x = (table[["a", "b", "c"]].to_numpy(float) - pooled.mean(axis=0)) / pooled.std(axis=0)
+        np.testing.assert_allclose(row[:3], x.mean(axis=0), atol=1e-12)
+        np.testing.assert_allclose(row[3:6], x.std(axis=0), rtol=1e-9)
+        np.testing.assert_allclose(row[6:8], stats.skew(x[:, [0, 2]]), rtol=1e-6)
+        kurtosis = np.clip(stats.kurtosis(x[:, [0, 2]]), -5.0, 5.0)
+        np.testing.assert_allclose(row[8:], kurtosis, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"c": 4.0}, "constant: c"),
+        ({"y": 1.5}, "constant: y"),
+        ({"c": lambda t: 3 - 2 * t["a"]}, "'a' and 'c'"),
+    ],
+)
+def test_columns_that_say_nothing_are_refused_by_name(changed: dict, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        _agree(_tables(**changed))
+
+
+def test_a_table_given_twice_is_refused() -> None:
+    tables = _tables()
+    with pytest.raises(DataError, match="'n' and 'again'"):
+        _agree({**tables, "again": tables["n"]})

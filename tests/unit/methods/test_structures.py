@@ -1,0 +1,120 @@
+"""What every structure keeps: shapes, symmetry, and what its settings mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from unpooled.methods.fedci import METHOD
+from unpooled.methods.fedci.method import EXACT_ROWS, pseudo_people
+from unpooled.protocol.rows import make_rows
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(8, 3))
+SCALING = {
+    "correlation": np.array([[1.0, 0.8, 0.0], [0.8, 1.0, 0.0], [0.0, 0.0, 1.0]]),
+    "site_moments": RNG.normal(size=(2, 6)),
+    "binary_rate": np.array([np.nan, np.nan, 0.25]),
+    "counts": [30, 40],
+}
+STRUCTURES = ["projection", "isotropic", "ard", "paper"]
+
+
+def _evidence(structure: str, **settings: Any) -> Any:
+    chosen = METHOD.Settings(structure=structure, basis=5, **settings)
+    return METHOD.stages(chosen, METHOD.context(chosen, SCALING, 0))[structure]
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("shifts", [True, False])
+def test_starts_scales_and_priors_have_one_shape(structure: str, shifts: bool) -> None:
+    shape = _evidence(structure, inter_dependency=shifts).structure
+    directions, noise = RNG.normal(size=(2, 3)), np.array([0.4, 0.6])
+    start, scales = shape.start(directions, noise), shape.scales(noise, 20.0)
+    assert jax.tree.map(np.shape, start) == jax.tree.map(np.shape, scales)
+    assert all(np.all(leaf > 0) for leaf in jax.tree.leaves(scales))
+    assert ("shift" in start) == shifts
+    assert np.isfinite(shape.log_prior(start, {"noise": np.log(noise)}))
+    features, factors = shape.features(start, X), shape.feature_factors(start)
+    assert features.shape[1] == factors.shape[0]
+    np.testing.assert_array_equal(features[:, 0], 1.0)
+    np.testing.assert_array_equal(features[:, 1:4], X)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_arms_that_are_not_coupled_have_no_covariance(structure: str) -> None:
+    shape = _evidence(structure, arms_coupled=False).structure
+    free = shape.start(np.ones((2, 3)), np.array([0.4, 0.6]))
+    free = {name: np.asarray(value) + 0.5 for name, value in free.items()}
+    factors = np.asarray(shape.feature_factors(free))
+    np.testing.assert_array_equal(factors[:, 0, 1], 0.0)
+    np.testing.assert_array_equal(factors[:, 1, 0], 0.0)
+
+
+def test_the_length_of_a_direction_does_not_matter() -> None:
+    shape = _evidence("projection").structure
+    direction = np.array([0.3, -1.0, 0.4])
+    np.testing.assert_allclose(shape.index(7.0 * direction, X), shape.index(direction, X), rtol=1e-9)
+
+
+def test_the_basis_and_the_remainder_make_the_whole_kernel() -> None:
+    shape = _evidence("isotropic").structure
+    free = shape.start(np.ones((2, 3)), np.array([0.4, 0.6]))
+    shared = np.asarray(shape.features(free, X))[:, 4:]
+    rest = np.asarray(shape.remainder(free, X, X))
+    np.testing.assert_allclose(np.diag(shared @ shared.T + rest), 1.0, rtol=1e-10)
+    np.testing.assert_allclose(shape.remainder_diagonal(free, X), np.diag(rest), rtol=1e-7, atol=1e-9)
+    assert np.linalg.eigvalsh(rest).min() > -1e-8
+
+
+def test_large_sites_keep_only_the_diagonal_of_their_remainder() -> None:
+    settings = METHOD.Settings()
+    exact = [
+        METHOD.context(settings, {**SCALING, "counts": [5, count]}, 0)["exact"]
+        for count in (EXACT_ROWS, EXACT_ROWS + 1)
+    ]
+    assert exact == [True, False]
+
+
+def test_pseudo_people_have_the_correlations_and_the_rates_of_the_covariates() -> None:
+    people = pseudo_people(SCALING, 4000, seed=1)
+    np.testing.assert_allclose(np.corrcoef(people.T), SCALING["correlation"], atol=0.06)
+    values, counts = np.unique(people[:, 2], return_counts=True)
+    assert len(values) == 2
+    np.testing.assert_allclose(counts[1] / 4000, 0.25)
+    np.testing.assert_allclose(people[:, 2].std(), 1.0, rtol=1e-6)
+    np.testing.assert_array_equal(pseudo_people(SCALING, 4000, seed=1), people)
+
+
+def _parameters(stage: str, structure: str, evidence: Any) -> Any:
+    free = jax.tree.map(jnp.asarray, evidence.structure.start(np.ones((2, 3)), np.array([0.4, 0.6])))
+    width = evidence.structure.feature_factors(free).shape[0]
+    if stage == "ridge":
+        return {"free": {}, "fixed": {"fold": jnp.asarray(-1)}}
+    if stage.startswith("effect/"):
+        key = jax.random.key_data(jax.random.key(0))
+        fixed = {"beta": jnp.zeros((2, 2, width)), "shift": jnp.zeros((2, 2, 2)), "key": key}
+        return {"free": free, "fixed": fixed}
+    return {"free": free, "fixed": {"fold": jnp.asarray(-1), "noise": jnp.zeros(2)}}
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_what_a_stage_reveals_does_not_grow_with_rows(structure: str) -> None:
+    settings = METHOD.Settings(structure=structure, basis=5)
+    stages = METHOD.stages(settings, METHOD.context(settings, SCALING, 0))
+    assert set(stages) == {"ridge", structure, f"effect/{structure}"}
+    for name, stage in stages.items():
+        assert stage.reveals
+        parameters = _parameters(name, structure, stages[structure])
+        shapes = []
+        for count in (20, 300):
+            nothing = np.zeros(count)
+            rows = make_rows(np.zeros((count, 3)), nothing, nothing, fold=nothing, site=0)
+            shapes.append(jax.eval_shape(stage.statistics, parameters, rows))
+        assert jax.tree.map(lambda leaf: leaf.shape, shapes[0]) == jax.tree.map(
+            lambda leaf: leaf.shape, shapes[1]
+        )

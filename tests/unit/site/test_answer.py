@@ -1,0 +1,168 @@
+"""The whole disclosure surface of a site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from unpooled.coordinator.agreement import reach_agreement
+from unpooled.coordinator.rounds import Conduct
+from unpooled.data.describing import describe
+from unpooled.engines.in_process import InProcess, open_sites
+from unpooled.errors import StudyError
+from unpooled.methods.fedci import METHOD
+from unpooled.protocol.codec import encode
+from unpooled.protocol.messages import (
+    Adopt,
+    Adopted,
+    Ask,
+    Describe,
+    Described,
+    Message,
+    Refusal,
+    Replies,
+    Statistics,
+    Summarise,
+    Summary,
+    Together,
+)
+from unpooled.site.answer import answer
+from unpooled.site.effects import conditional_effects
+from unpooled.site.limits import NONE
+from unpooled.site.site import Site, folds
+from unpooled.study import Study, agree
+
+STUDY = Study(treatment="w", outcome="y", covariates=["a", "b"])
+RIDGE = Ask("ridge", {"free": {}, "fixed": {"fold": np.array([-1])}})
+
+
+def _table(rows: int, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    w = np.arange(rows) % 2
+    return pd.DataFrame(
+        {"a": rng.normal(size=rows), "b": rng.normal(size=rows), "w": w, "y": rng.normal(size=rows)}
+    )
+
+
+def _questions(table: pd.DataFrame) -> list[Message]:
+    """Every kind of question, in the order of a study."""
+    schema = agree({"s": describe(table, STUDY.columns)}, STUDY.columns).model_dump(mode="json")
+    settings = METHOD.Settings(structure="projection")
+    scaling: dict[str, Any] = {
+        "mean": np.zeros(2),
+        "sd": np.ones(2),
+        "outcome_mean": 0.0,
+        "outcome_sd": 1.0,
+        "correlation": np.eye(2),
+        "site_moments": np.zeros((1, 4)),
+        "binary_rate": np.full(2, np.nan),
+        "counts": [len(table)],
+    }
+    context = METHOD.context(settings, scaling, 0)
+    values = settings.model_dump(mode="json")
+    return [
+        Describe(STUDY.columns.model_dump(mode="json")),
+        Summarise(schema),
+        Summarise(schema, np.zeros(3)),
+        Adopt(schema, scaling, "fedci", values, context, 0, ("s",)),
+        RIDGE,
+        Together((RIDGE, RIDGE)),
+    ]
+
+
+def test_every_question_has_its_reply_and_none_grows_with_rows() -> None:
+    kinds = [Described, Summary, Summary, Adopted, Statistics, Replies]
+    sizes = []
+    for rows in (20, 700):
+        site = Site("s", _table(rows), STUDY.columns)
+        replies = [answer(site, question) for question in _questions(site.frame)]
+        assert [type(reply) for reply in replies] == kinds
+        sizes.append([len(encode(reply)) for reply in replies])
+    # A count takes a few more bytes when it is larger; thirty-five times the rows change nothing else.
+    assert np.max(np.abs(np.subtract(*sizes))) <= 12
+
+
+def test_no_reply_holds_the_value_of_a_row() -> None:
+    site = Site("s", _table(20), STUDY.columns)
+    sent = b"".join(encode(answer(site, question)) for question in _questions(site.frame))
+    for value in site.frame[["a", "b", "y"]].to_numpy().ravel():
+        assert np.float64(value).tobytes() not in sent
+
+
+def test_statistics_are_sums_over_the_people_present() -> None:
+    table = _table(20)
+    site = Site("s", table, STUDY.columns)
+    for question in _questions(table)[:4]:
+        answer(site, question)
+    reply = answer(site, RIDGE)
+    assert isinstance(reply, Statistics)
+    treated = table[table["w"] == 1]
+    features = np.column_stack([np.ones(10), treated[["a", "b"]]])
+    np.testing.assert_allclose(reply.total["moment"][0, 1], features.T @ treated["y"])
+    np.testing.assert_allclose(reply.total["gram"][0, 1], (features.T @ features)[np.tril_indices(3)])
+
+
+@dataclass(frozen=True)
+class Tell(Message):
+    """Not in the protocol."""
+
+    row: int = 0
+
+
+@pytest.mark.parametrize(
+    "question", [RIDGE, Together((RIDGE,)), Tell()], ids=["early", "early too", "unknown"]
+)
+def test_what_a_site_cannot_answer_it_refuses_in_words(question: Message) -> None:
+    reply = answer(Site("s", _table(20), STUDY.columns), question)
+    assert isinstance(reply, Refusal)
+    assert reply.kind == "MessageError"
+
+
+def test_a_stage_that_is_not_the_methods_is_refused() -> None:
+    site = Site("s", _table(20), STUDY.columns)
+    for question in _questions(site.frame)[:4]:
+        answer(site, question)
+    reply = answer(site, Ask("rows", RIDGE.parameters))
+    assert isinstance(reply, Refusal)
+    assert "rows" not in reply.found
+
+
+def test_effects_wait_for_a_study_to_be_adopted() -> None:
+    with pytest.raises(StudyError, match="adopted"):
+        conditional_effects(Site("s", _table(20), STUDY.columns), {}, _table(3))
+
+
+def test_folds_spread_each_arm_evenly_and_replay() -> None:
+    treatment = np.array([1.0] * 9 + [0.0] * 14)
+    found = folds(treatment, 4, [7, 2, 0])
+    for arm in (0.0, 1.0):
+        counts = np.bincount(found[treatment == arm], minlength=4)
+        assert counts.max() - counts.min() <= 1
+    np.testing.assert_array_equal(found, folds(treatment, 4, [7, 2, 0]))
+    assert not np.array_equal(found, folds(treatment, 4, [7, 2, 1]))
+
+
+def test_sites_standardise_by_the_numbers_of_all_of_them() -> None:
+    tables = {"n": _table(20), "s": _table(31, seed=1).assign(a=lambda t: 5 + 3 * t["a"])}
+    sites = open_sites(STUDY, tables, NONE)
+
+    def procedure() -> Any:
+        agreement = yield from reach_agreement(STUDY)
+        settings = METHOD.Settings(structure="projection")
+        context = METHOD.context(settings, agreement.scaling, 0)
+        schema = agreement.schema.model_dump(mode="json")
+        yield Adopt(schema, agreement.scaling, "fedci", settings.model_dump(), context, 0, tuple(tables))
+
+    for _ in Conduct(procedure(), InProcess(sites)):
+        pass
+    rows = [site.adopted.rows for site in sites.values()]
+    counts = [site.adopted.count for site in sites.values()]
+    together = np.concatenate([np.asarray(r.covariates)[:n] for r, n in zip(rows, counts, strict=True)])
+    outcome = np.concatenate([np.asarray(r.outcome)[:n] for r, n in zip(rows, counts, strict=True)])
+    np.testing.assert_allclose(together.mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(together.std(axis=0), 1.0, rtol=1e-12)
+    np.testing.assert_allclose([outcome.mean(), outcome.std()], [0.0, 1.0], atol=1e-12)

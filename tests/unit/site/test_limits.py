@@ -1,0 +1,94 @@
+"""Every limit of a site, by name; none when limits are off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from unpooled.coordinator.agreement import reach_agreement
+from unpooled.coordinator.rounds import Conduct
+from unpooled.engines.in_process import InProcess, open_sites
+from unpooled.errors import LimitRefusal
+from unpooled.methods.fedci import METHOD
+from unpooled.protocol.messages import Adopt
+from unpooled.site.limits import NONE, Limits, check_cells, check_parameters, check_rows
+from unpooled.study import Study
+
+STUDY = Study(treatment="w", outcome="y", covariates=["a", "b"])
+RNG = np.random.default_rng(0)
+
+
+def _table(rows: int, *, treated: int | None = None, ones: int | None = None) -> pd.DataFrame:
+    w = np.arange(rows) < (rows // 2 if treated is None else treated)
+    b = RNG.permutation(np.arange(rows) < (rows // 2 if ones is None else ones))
+    return pd.DataFrame(
+        {"a": RNG.normal(size=rows), "b": b.astype(int), "w": w.astype(int), "y": RNG.normal(size=rows)}
+    )
+
+
+def _adopt(tables: dict[str, pd.DataFrame], limits: Limits) -> None:
+    def procedure() -> Any:
+        agreement = yield from reach_agreement(STUDY)
+        settings = METHOD.Settings(structure="projection")
+        yield Adopt(
+            schema=agreement.schema.model_dump(mode="json"),
+            scaling=agreement.scaling,
+            method="fedci",
+            settings=settings.model_dump(mode="json"),
+            context=METHOD.context(settings, agreement.scaling, 0),
+            seed=0,
+            sites=tuple(tables),
+        )
+
+    for _ in Conduct(procedure(), InProcess(open_sites(STUDY, tables, limits))):
+        pass
+
+
+REFUSED = {
+    "too few rows": (_table(8), "at least 10 rows"),
+    "too small an arm": (_table(30, treated=3), "arm 1"),
+    "too few ones": (_table(30, ones=2), "groups in: b"),
+    "too few zeros": (_table(30, ones=28), "b (zeros)"),
+    "too many parameters": (_table(30), "parameters per row"),
+}
+LIMITS = {"too many parameters": Limits(share=0.05)}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_every_limit_refuses_by_name_and_only_where_limits_are_on(what: str) -> None:
+    table, words = REFUSED[what]
+    tables = {"big": _table(60), "small": table}
+    with pytest.raises(LimitRefusal) as raised:
+        _adopt(tables, LIMITS.get(what, Limits()))
+    assert words in str(raised.value)
+    if what != "too many parameters":
+        assert "site 'small'" in str(raised.value)
+    _adopt(tables, NONE)
+
+
+def test_a_study_inside_the_limits_is_answered() -> None:
+    _adopt({"big": _table(60), "small": _table(30)}, Limits())
+
+
+def test_limits_bind_at_their_value() -> None:
+    check_rows(Limits(rows=10), 10)
+    check_cells(Limits(cell=5), {"x": 5, "absent": 0})
+    check_parameters(Limits(share=0.5), 5, 10)
+    with pytest.raises(LimitRefusal):
+        check_rows(Limits(rows=10), 9)
+    with pytest.raises(LimitRefusal):
+        check_cells(Limits(cell=5), {"x": 4})
+    with pytest.raises(LimitRefusal):
+        check_parameters(Limits(share=0.5), 6, 10)
+
+
+def test_a_refusal_for_few_rows_does_not_say_how_few() -> None:
+    with pytest.raises(LimitRefusal) as raised:
+        check_rows(Limits(rows=10), 7)
+    assert "7" not in str(raised.value)
+    with pytest.raises(LimitRefusal) as raised:
+        check_cells(Limits(cell=5), {"x": 3})
+    assert "3" not in str(raised.value)
