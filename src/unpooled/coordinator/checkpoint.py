@@ -52,7 +52,7 @@ class Checkpoint:
         self._stored.append(record)
         self._next += 1
         with self._path.open("ab") as file:
-            file.write(msgpack.packb(record))
+            file.write(_packed(record))
             file.flush()
 
 
@@ -73,8 +73,15 @@ def _read(path: Path) -> list[tuple[bytes, bytes]]:
     return records
 
 
+def _packed(record: tuple[bytes, bytes]) -> bytes:
+    return bytes(msgpack.packb(record) or b"")
+
+
 def _write(path: Path, records: list[tuple[bytes, bytes]]) -> None:
+    """Whole records only, and never less than before: written beside the old file, then put in its place."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
+    beside = path.with_suffix(".new")
+    with beside.open("wb") as file:
         for record in records:
-            file.write(msgpack.packb(record))
+            file.write(_packed(record))
+    beside.replace(path)

@@ -56,16 +56,25 @@ class Conduct(Generic[T]):
     def _round(self, number: int, question: Message, objective: float | None) -> tuple[Tree, Round]:
         start = time.perf_counter()
         stored = None if self._checkpoint is None else self._checkpoint.recall(question)
-        traffic: dict[str, Traffic] = {}
         # A site that restarts has to adopt the schema again, so that question is always put.
-        if stored is None or isinstance(question, Adopt):
-            replies, traffic = self._engine.exchange(question)
-            combined = aggregate(replies)
-            if stored is None and self._checkpoint is not None:
-                self._checkpoint.append(question, combined)
-        reply = combined if stored is None else stored
-        seconds = time.perf_counter() - start
-        return reply, Round(number, label(question), seconds, traffic, stored is not None, objective)
+        if stored is not None and not isinstance(question, Adopt):
+            return stored, self._record(number, question, start, {}, True, objective)
+        replies, traffic = self._engine.exchange(question)
+        reply = aggregate(replies)
+        if stored is None and self._checkpoint is not None:
+            self._checkpoint.append(question, reply)
+        return reply, self._record(number, question, start, traffic, stored is not None, objective)
+
+    @staticmethod
+    def _record(
+        number: int,
+        question: Message,
+        start: float,
+        traffic: dict[str, Traffic],
+        replayed: bool,
+        objective: float | None,
+    ) -> Round:
+        return Round(number, label(question), time.perf_counter() - start, traffic, replayed, objective)
 
 
 def label(question: Message) -> str:

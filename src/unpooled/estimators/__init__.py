@@ -1,12 +1,13 @@
 """The scikit-learn / EconML face of the methods."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from unpooled.estimators.base import Estimator
 from unpooled.estimators.fedci import FedCI
 from unpooled.estimators.result import Result
 
-ESTIMATORS: dict[str, type[Estimator]] = {"fedci": FedCI}
+ESTIMATORS: dict[str, Callable[..., Estimator]] = {"fedci": FedCI}
 
 
 def of_study(method: str, settings: dict, seed: int) -> Estimator:

@@ -11,7 +11,7 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 
-if jax.config.jax_compilation_cache_dir is None:
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jax.config.update("jax_compilation_cache_dir", str(caches / "unpooled" / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -18,7 +18,7 @@ _KNOWN = {message.__name__: message for message in (*QUESTIONS, *REPLIES)}
 
 def encode(message: Message) -> bytes:
     """A message as bytes; anything that is not data is refused here, at the sender."""
-    return msgpack.packb(message, default=_pack, strict_types=True)
+    return _nested(message)
 
 
 def decode(payload: bytes) -> Message:
@@ -60,7 +60,7 @@ def _pack(value: Any) -> Any:
 
 
 def _nested(value: Any) -> bytes:
-    return msgpack.packb(value, default=_pack, strict_types=True)
+    return bytes(msgpack.packb(value, default=_pack, strict_types=True) or b"")
 
 
 def _array_bytes(array: np.ndarray) -> bytes:
@@ -69,7 +69,7 @@ def _array_bytes(array: np.ndarray) -> bytes:
         raise MessageError(
             "an array must be of numbers", found=f"dtype {array.dtype}", remedy="report this as a bug"
         )
-    header = msgpack.packb([dtype, list(array.shape)])
+    header = _nested([dtype, list(array.shape)])
     return bytes([len(header)]) + header + np.ascontiguousarray(array, dtype=dtype).tobytes()
 
 

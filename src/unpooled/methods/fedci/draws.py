@@ -73,7 +73,7 @@ def _each_theta(
 
 @eqx.filter_jit
 def _compiled_each_theta(
-    evidence: Evidence, part: Tree, rows: Rows, people: Rows | None, noise_correlation: Array | None
+    evidence: Evidence, part: Tree, rows: Rows, people: Rows | None, noise_correlation: np.ndarray | None
 ) -> Array:
     """One θ after another, so that memory does not grow with their number."""
 
@@ -83,7 +83,7 @@ def _compiled_each_theta(
             assert people is not None
             mean, variance = conditional_effect(evidence, drawn, rows, people.covariates)
         else:
-            mean, variance = individual_effect(evidence, drawn, rows, people, noise_correlation)
+            mean, variance = individual_effect(evidence, drawn, rows, people, jnp.asarray(noise_correlation))
         noise = jax.random.normal(jax.random.wrap_key_data(leaves["key"]), mean.shape)
         return mean + jnp.sqrt(variance) * noise
 
