@@ -12,6 +12,10 @@ from unpooled.protocol.messages import Describe, Message, Summarise, Tree
 from unpooled.study import Description, Schema, Study, agree
 
 
+FLAG_SCALE = 0.25
+"""Least number that a 0/1 column is divided by: the sd of a flag that 7 % of people carry."""
+
+
 @dataclass(frozen=True)
 class Agreement:
     """What all sites now know of each other."""
@@ -47,9 +51,11 @@ def _scaling(schema: Schema, centre: np.ndarray, sums: Tree) -> Tree:
     sd = np.sqrt(sums["power2"].sum(axis=0) / total)
     # Numerically constant counts as constant; it is refused by name below.
     constant = sd <= 1e-10 * np.maximum(np.abs(centre), 1e-300)
-    safe = np.where(constant, 1.0, sd)
-    covariance = sums["cross"].sum(axis=0) / total
     binary = np.array(schema.binary, dtype=bool)
+    safe = np.where(constant, 1.0, sd)
+    # A rare flag divided by its sd would put its few people far outside everybody else.
+    safe[:-1] = np.where(binary & ~constant[:-1], np.maximum(safe[:-1], FLAG_SCALE), safe[:-1])
+    covariance = sums["cross"].sum(axis=0) / total
     return {
         "mean": centre[:-1],
         "sd": safe[:-1],
@@ -96,7 +102,8 @@ def _refuse_degenerate(schema: Schema, scaling: Tree, study: Study) -> None:
             found=f"constant: {', '.join(constant)}",
             remedy="leave the column out of the study",
         )
-    correlation = np.abs(scaling["correlation"]) - np.eye(len(schema.features))
+    spread = np.sqrt(np.diagonal(scaling["correlation"]))
+    correlation = np.abs(scaling["correlation"]) / np.outer(spread, spread) - np.eye(len(schema.features))
     first, second = np.unravel_index(np.argmax(correlation), correlation.shape)
     if correlation[first, second] > 1.0 - 1e-9:
         raise DataError(

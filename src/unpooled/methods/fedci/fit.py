@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from unpooled.algorithms.exchange import Procedure, ask, side_by_side
 from unpooled.algorithms.lbfgs import Stopping, lbfgs
 from unpooled.algorithms.minima import Minima
-from unpooled.algorithms.objective import curvature, flatten
+from unpooled.algorithms.objective import curvature, flatten, ravel
 from unpooled.maths.regression import coefficients, draw
 from unpooled.maths.triangles import unpack
 from unpooled.methods.fedci.collapsed import Evidence
@@ -171,7 +171,8 @@ def _draw(
     hessian = yield from curvature(name, evidence, best, fixed)
     per_theta = evidence.structure.draws_per_theta
     count = -(-settings.draws // per_theta)
-    free = _laplace(minima.free, hessian, count, seed)
+    spread = evidence.structure.spread_precision(jax.tree.map(lambda leaf: leaf[:1], minima.free))
+    free = _laplace(minima.free, hessian + np.diag(ravel(spread)[0]), count, seed)
     many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), fixed)
     statistics = yield from ask(name, {"free": free, "fixed": many})
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))

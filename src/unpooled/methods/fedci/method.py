@@ -103,7 +103,7 @@ def pseudo_people(scaling: Tree, count: int, seed: int) -> np.ndarray:
     for column in np.flatnonzero(np.isfinite(rates)):
         rate = rates[column]
         ones = np.argsort(np.argsort(-normal[:, column])) < round(rate * count)
-        normal[:, column] = (ones - rate) / np.sqrt(rate * (1.0 - rate))
+        normal[:, column] = (ones - rate) / scaling["sd"][column]
     return normal
 
 

@@ -91,6 +91,10 @@ class Structure(eqx.Module):
             start |= {"shift": _log_arms(0.1), "closeness": np.zeros(())}
         return start
 
+    def spread_precision(self, free: Tree) -> Tree:
+        """Precision to add where the Laplace approximation would spread beyond what is possible."""
+        return {name: np.zeros_like(leaf) for name, leaf in free.items()}
+
     def _base_scales(self, rows: float) -> Tree:
         scales = {"linear": np.full(3, 0.7), "noise": np.full(2, 1.0 / np.sqrt(rows))}
         if self.shifts:
@@ -152,7 +156,17 @@ class Projection(Structure):
 
     def log_prior(self, free: Tree, fixed: Tree) -> Array:
         kernel = _normal(free["length"], 1.0, 0.3) + _arm_prior(free["arms"], 0.7, 1.5)
-        return kernel + _normal(free["direction"], 0.0, 1.0) + self._base_prior(free, fixed)
+        return kernel + self._direction_prior(free["direction"]) + self._base_prior(free, fixed)
+
+    def _direction_prior(self, direction: Array) -> Array:
+        """Every direction alike; the length, which the data cannot see, is held near one."""
+        dimension, squared = direction.shape[1], jnp.sum(direction**2, axis=1)
+        return 0.5 * dimension * jnp.sum(jnp.log(squared + 1e-12) - squared)
+
+    def spread_precision(self, free: Tree) -> Tree:
+        # On the sphere the prior is flat, but bounded: a coordinate nobody knows spreads by 1/√d.
+        added = super().spread_precision(free)
+        return added | {"direction": np.full_like(added["direction"], self.correlation.shape[0])}
 
 
 class Kernel(Structure):
