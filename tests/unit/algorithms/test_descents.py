@@ -56,9 +56,31 @@ def test_a_batch_of_descents_finds_every_minimum_in_lockstep(drive: Any, stages:
 
 def test_scales_change_the_path_but_not_the_minimum(drive: Any, stages: Any) -> None:
     stopping = Stopping(evaluations=60, tolerance=1e-10)
-    wide = {"at": np.full((3, 2), 7.0)}
-    found, _ = drive(lbfgs("pull", stages["pull"], STARTS, wide, WEIGHTS, stopping))
+    unlike = {"at": np.tile([0.05, 7.0], (3, 1))}
+    found, _ = drive(lbfgs("pull", stages["pull"], STARTS, unlike, WEIGHTS, stopping))
     np.testing.assert_allclose(found.free["at"], np.tile(MINIMUM, (3, 1)), atol=1e-3)
+
+
+def test_a_step_of_one_is_a_step_of_one_scale(drive: Any, stages: Any) -> None:
+    # SciPy's first step has length one: here 0.05 along the only direction that slopes.
+    start = {"at": MINIMUM[None] + [[0.5, 0.0]]}
+    scales = {"at": np.array([[0.05, 7.0]])}
+    asked = []
+    procedure = lbfgs("pull", stages["pull"], start, scales, {"weight": np.ones(1)}, Stopping())
+
+    def watched() -> Any:
+        reply = None
+        while True:
+            try:
+                question = procedure.send(reply)
+            except StopIteration as done:
+                return done.value
+            asked.append(question.question.parameters["free"]["at"][0])
+            reply = yield question
+
+    drive(watched())
+    steps = np.diff(asked[::2], axis=0)  # every point is asked twice: statistics, then gradient
+    np.testing.assert_allclose(steps[0], [-0.05, 0.0], atol=1e-9)
 
 
 def test_a_descent_stops_when_the_line_search_under_way_has_used_up_its_allowance(
