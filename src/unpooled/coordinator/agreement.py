@@ -11,7 +11,6 @@ from unpooled.errors import DataError
 from unpooled.protocol.messages import Describe, Message, Summarise, Tree
 from unpooled.study import Description, Schema, Study, agree
 
-
 FLAG_SCALE = 0.25
 """Least number that a 0/1 column is divided by: the sd of a flag that 7 % of people carry."""
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from unpooled.coordinator.agreement import Agreement, reach_agreement
+from unpooled.coordinator.agreement import FLAG_SCALE, Agreement, reach_agreement
 from unpooled.coordinator.rounds import Conduct
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import DataError
@@ -46,6 +46,19 @@ def test_the_agreed_numbers_are_those_of_the_stacked_table_in_three_rounds() -> 
     np.testing.assert_allclose(scaling["correlation"], np.corrcoef(x.T), rtol=1e-10)
     np.testing.assert_allclose(scaling["binary_rate"], [np.nan, pooled["b"].mean(), np.nan])
     assert scaling["counts"] == [12, 25, 17]
+
+
+def test_a_rare_flag_is_not_blown_up_by_its_sd_and_may_still_not_repeat_another() -> None:
+    def flag(table: pd.DataFrame) -> np.ndarray:
+        return (np.arange(len(table)) == 1).astype(int)
+
+    tables = _tables(b=flag)
+    scaling = _agree(tables)[0].scaling
+    sd = pd.concat(tables.values())["b"].std(ddof=0)
+    assert sd < FLAG_SCALE == scaling["sd"][1]
+    np.testing.assert_allclose(scaling["correlation"][1, 1], (sd / FLAG_SCALE) ** 2)
+    with pytest.raises(DataError, match="'b' and 'c'"):
+        _agree(_tables(b=flag, c=flag))
 
 
 def test_moments_of_sites_are_scipys_and_binary_columns_have_no_shape() -> None:

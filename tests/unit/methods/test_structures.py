@@ -19,6 +19,7 @@ SCALING = {
     "correlation": np.array([[1.0, 0.8, 0.0], [0.8, 1.0, 0.0], [0.0, 0.0, 1.0]]),
     "site_moments": RNG.normal(size=(2, 6)),
     "binary_rate": np.array([np.nan, np.nan, 0.25]),
+    "sd": np.array([1.0, 1.0, np.sqrt(0.25 * 0.75)]),
     "counts": [30, 40],
 }
 STRUCTURES = ["projection", "isotropic", "ard", "paper"]
