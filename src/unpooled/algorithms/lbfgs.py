@@ -37,7 +37,7 @@ class _AskTell:
     """SciPy's minimiser in a thread of its own, so that many can wait for one exchange."""
 
     def __init__(self, start: np.ndarray, stopping: Stopping) -> None:
-        self._points: queue.Queue[np.ndarray | None] = queue.Queue()
+        self._points: queue.Queue[np.ndarray | Exception | None] = queue.Queue()
         self._values: queue.Queue[tuple[float, np.ndarray] | None] = queue.Queue()
         # SciPy's ftol is relative to max(|J|, 1): a large divisor makes it absolute, in nats.
         options = {
@@ -54,6 +54,9 @@ class _AskTell:
             minimize(self._evaluate, start, jac=True, method="L-BFGS-B", options=options)
         except InterruptedError:
             return
+        except Exception as error:  # handed to the coordinator's thread, which would otherwise wait for ever
+            self._points.put(error)
+            return
         self._points.put(None)
 
     def _evaluate(self, point: np.ndarray) -> tuple[float, np.ndarray]:
@@ -64,7 +67,10 @@ class _AskTell:
         return answer[0] / _NATS, answer[1] / _NATS
 
     def point(self) -> np.ndarray | None:
-        return self._points.get()
+        asked = self._points.get()
+        if isinstance(asked, Exception):
+            raise asked
+        return asked
 
     def tell(self, value: float, gradient: np.ndarray) -> None:
         self._values.put((value, gradient))
@@ -98,7 +104,8 @@ def lbfgs(
                     active.discard(index)
                 else:
                     points[index] = point * unit[index]
-            if not active:
+            # SciPy counts only whole line searches; rounds are promised, so the count is kept here.
+            if not active or evaluations == stopping.evaluations:
                 break
             evaluations += 1
             asked = sorted(active)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import jax
 import msgpack
 import numpy as np
 
@@ -50,7 +51,7 @@ def _pack(value: Any) -> Any:
         return msgpack.ExtType(_TUPLE, _nested(list(value)))
     if isinstance(value, np.bool_ | np.integer | np.floating):
         return value.item()
-    if hasattr(value, "__array__"):
+    if isinstance(value, np.ndarray | jax.Array):
         return msgpack.ExtType(_ARRAY, _array_bytes(np.asarray(value)))
     raise MessageError(
         "a message must hold arrays, numbers and text only",
