@@ -107,8 +107,8 @@ def _statistics(stage: Stage, parameters: Tree, rows: Rows) -> Tree:
     return in_chunks(lambda chunk: _compiled_statistics(stage, chunk, rows), parameters)
 
 
-# The batch goes through lax.map, not vmap: memory stays that of one θ, and batched triangular solves
-# have been seen to deadlock the CPU runtime on two cores.
+# The batch goes through lax.map, not vmap: memory stays that of one θ, and under vmap the CPU
+# runtime was seen to stand still on two cores (docs/decisions/0004).
 @eqx.filter_jit
 def _compiled_statistics(stage: Stage, parameters: Tree, rows: Rows) -> Tree:
     return jax.lax.map(lambda one: stage.statistics(one, rows), parameters)
