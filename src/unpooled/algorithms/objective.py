@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from unpooled.algorithms.exchange import Procedure, ask, pull_back
-from unpooled.protocol.batch import in_chunks
+from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.stage import Objective
 
@@ -23,32 +22,24 @@ def evaluate(name: str, objective: Objective, free: Tree, fixed: Tree) -> Proced
         batch = len(jax.tree.leaves(free)[0])
         reply = yield from pull_back(name, parameters, {"total": np.ones(batch), "each": {}})
         statistics = {"total": reply["value"], "each": {}}
-        values, direct, _ = _open(objective, parameters, statistics)
+        values, direct, _ = one_by_one(_open, (free, fixed, statistics), objective)
     else:
         statistics = yield from ask(name, parameters)
-        values, direct, cotangent = _open(objective, parameters, statistics)
+        values, direct, cotangent = one_by_one(_open, (free, fixed, statistics), objective)
         reply = yield from pull_back(name, parameters, cotangent)
     gradient = jax.tree.map(np.add, direct, reply["total"])
     return np.asarray(values), gradient, statistics
 
 
-def _open(objective: Objective, parameters: Tree, statistics: Tree) -> tuple[Any, Tree, Tree]:
-    batch = (parameters["free"], parameters["fixed"], statistics)
-    return in_chunks(lambda chunk: _compiled_open(objective, chunk), batch)
+def _open(leaves: Tree, objective: Objective) -> tuple[Any, Tree, Tree]:
+    """F, and its slopes in θ and in S."""
+    free, fixed, statistics = leaves
 
+    def value(free: Tree, statistics: Tree) -> Any:
+        return objective.value({"free": free, "fixed": fixed}, statistics)
 
-@eqx.filter_jit
-def _compiled_open(objective: Objective, batch: Tree) -> tuple[Any, Tree, Tree]:
-    def one(leaves: Tree) -> tuple[Any, Tree, Tree]:
-        free, fixed, statistics = leaves
-
-        def value(free: Tree, statistics: Tree) -> Any:
-            return objective.value({"free": free, "fixed": fixed}, statistics)
-
-        result, (direct, cotangent) = jax.value_and_grad(value, argnums=(0, 1))(free, statistics)
-        return result, direct, cotangent
-
-    return jax.lax.map(one, batch)
+    result, (direct, cotangent) = jax.value_and_grad(value, argnums=(0, 1))(free, statistics)
+    return result, direct, cotangent
 
 
 def curvature(
@@ -65,12 +56,22 @@ def curvature(
     return 0.5 * (hessian + hessian.T)
 
 
-def flatten(batch: Tree) -> tuple[np.ndarray, Any]:
-    _, single = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], batch))
-    unravel = jax.vmap(single)
-    return ravel(batch), lambda points: jax.tree.map(np.asarray, unravel(jnp.asarray(points)))
+def flatten(batch: Tree) -> tuple[np.ndarray, Callable[[np.ndarray], Tree]]:
+    """A batch of trees as the rows of a matrix, and the way back."""
+    leaves, treedef = jax.tree.flatten(batch)
+    shapes = [np.shape(leaf)[1:] for leaf in leaves]
+    ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+
+    def unravel(points: np.ndarray) -> Tree:
+        parts = np.split(points, ends, axis=1)
+        return treedef.unflatten(
+            [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
+        )
+
+    return ravel(batch), unravel
 
 
 def ravel(batch: Tree) -> np.ndarray:
+    """A batch of trees as the rows of a matrix."""
     leaves = [np.asarray(leaf, dtype=float) for leaf in jax.tree.leaves(batch)]
     return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)

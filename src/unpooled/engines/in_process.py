@@ -1,8 +1,10 @@
-"""Every site in this process. Messages still go through the codec, so bytes are real."""
+"""Every site in this process, side by side. Messages still go through the codec, so bytes are real."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from unpooled.data import Table, check, read
 from unpooled.errors import StudyError
@@ -44,8 +46,13 @@ class InProcess:
 
     def exchange(self, question: Message) -> tuple[dict[str, Message], dict[str, Traffic]]:
         sent = encode(question)
-        replies, traffic = {}, {}
-        for name, site in self._sites.items():
+
+        def ask(site: Site) -> tuple[Message, Traffic]:
             returned = encode(answer(site, decode(sent)))
-            replies[name], traffic[name] = decode(returned), Traffic(len(sent), len(returned))
-        return replies, traffic
+            return decode(returned), Traffic(len(sent), len(returned))
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            asked = dict(zip(self._sites, pool.map(ask, self._sites.values()), strict=True))
+        return {n: reply for n, (reply, _) in asked.items()}, {
+            n: traffic for n, (_, traffic) in asked.items()
+        }

@@ -13,12 +13,6 @@ def factor(parameters: Float[Array, "... 3"]) -> Float[Array, "... 2 2"]:
     return jnp.stack([top, jnp.stack([cross, jnp.exp(second)], axis=-1)], axis=-2)
 
 
-def covariance(parameters: Float[Array, "... 3"]) -> Float[Array, "... 2 2"]:
-    """Ψ itself."""
-    root = factor(parameters)
-    return root @ jnp.swapaxes(root, -1, -2)
-
-
 def between(matrix: Float[Array, "2 2"], left: Array, right: Array) -> Array:
     """Ψ[w, w'] for every pair of rows, with treatments 0 or 1."""
     left_arm = jnp.stack([1.0 - left, left], axis=-1)

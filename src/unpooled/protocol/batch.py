@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from unpooled.protocol.messages import Tree
 
 CHUNK = 5
-"""As many problems as a default fit runs side by side: four folds and the whole."""
+"""θ of one call. A default fit runs five problems side by side: four folds and the whole."""
 
 
-def in_chunks(function: Callable[[Tree], Tree], batch: Tree) -> Tree:
-    """`function` over a batch, CHUNK at a time, the last chunk filled up with repeats; one θ goes alone."""
+def one_by_one(function: Callable[..., Tree], batch: Tree, *shared: Any) -> Tree:
+    """`function(θ, *shared)` for each θ of a batch, compiled together; `function` is a module's own."""
     size = len(jax.tree.leaves(batch)[0])
-    if size == 1:
-        return jax.tree.map(np.asarray, function(batch))
     parts = []
     for start in range(0, size, CHUNK):
         taken = np.minimum(np.arange(start, start + CHUNK), size - 1)
-        parts.append(
-            jax.tree.map(np.asarray, function(jax.tree.map(lambda leaf, taken=taken: leaf[taken], batch)))
-        )
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:size], *parts)
+        chunk = jax.tree.map(lambda leaf, taken=taken: np.asarray(leaf)[taken], batch)
+        count = min(CHUNK, size - start)
+        found = _compiled(function, chunk, np.asarray(count), shared)
+        parts.append(jax.tree.map(lambda leaf, count=count: np.asarray(leaf)[:count], found))
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+
+
+# A loop, not vmap: memory stays that of one θ (docs/decisions/0004). Its length is a number, not a
+# shape, so a chunk that is not full costs no more than the θ in it.
+@eqx.filter_jit
+def _compiled(function: Callable[..., Tree], chunk: Tree, count: Any, shared: tuple[Any, ...]) -> Tree:
+    def compute(index: Any) -> Tree:
+        return function(jax.tree.map(lambda leaf: leaf[index], chunk), *shared)
+
+    def step(index: Any, found: Tree) -> Tree:
+        return jax.tree.map(lambda all_, one: all_.at[index].set(one), found, compute(index))
+
+    shapes = eqx.filter_eval_shape(compute, 0)
+    empty = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), shapes)
+    return jax.lax.fori_loop(0, count, step, empty)

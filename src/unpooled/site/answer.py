@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import equinox as eqx
 import jax
 import numpy as np
 
 from unpooled.data.describing import describe
 from unpooled.data.encoding import encode
 from unpooled.errors import MessageError, UnpooledError
-from unpooled.protocol.batch import in_chunks
+from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import (
     Adopt,
     Adopted,
@@ -58,11 +57,12 @@ def _answer(site: Site, question: Message) -> Message:
             return Adopted(site.adopted.count)
         case Ask(name, parameters):
             study = _adopted(site)
-            result = _statistics(_stage(study, name), parameters, study.rows)
+            result = one_by_one(_statistics, parameters, _stage(study, name), study.rows)
             return Statistics(result["total"], result["each"])
         case PullBack(name, parameters, cotangent):
             study = _adopted(site)
-            gradient, value = _pull_back(_stage(study, name), parameters, study.rows, cotangent)
+            batch = (parameters["free"], parameters["fixed"], cotangent)
+            gradient, value = one_by_one(_pull_back, batch, _stage(study, name), study.rows)
             # Statistics with structure travel by `Ask`; a scalar comes along for nothing (Algorithm 1).
             return Gradient(gradient, value["total"] if isinstance(value["total"], np.ndarray) else None)
         case Together(questions):
@@ -103,28 +103,12 @@ def _stage(study: Adoption, name: str) -> Stage:
     return study.stages[name]
 
 
-def _statistics(stage: Stage, parameters: Tree, rows: Rows) -> Tree:
-    return in_chunks(lambda chunk: _compiled_statistics(stage, chunk, rows), parameters)
+def _statistics(parameters: Tree, stage: Stage, rows: Rows) -> Tree:
+    return stage.statistics(parameters, rows)
 
 
-# The batch goes through lax.map, not vmap: memory stays that of one θ, and under vmap the CPU
-# runtime was seen to stand still on two cores (docs/decisions/0004).
-@eqx.filter_jit
-def _compiled_statistics(stage: Stage, parameters: Tree, rows: Rows) -> Tree:
-    return jax.lax.map(lambda one: stage.statistics(one, rows), parameters)
-
-
-def _pull_back(stage: Stage, parameters: Tree, rows: Rows, cotangent: Tree) -> tuple[Tree, Tree]:
-    batch = (parameters["free"], parameters["fixed"], cotangent)
-    return in_chunks(lambda chunk: _compiled_pull_back(stage, chunk, rows), batch)
-
-
-@eqx.filter_jit
-def _compiled_pull_back(stage: Stage, batch: Tree, rows: Rows) -> tuple[Tree, Tree]:
-    def one(leaves: Tree) -> tuple[Tree, Tree]:
-        free, fixed, cotangent = leaves
-        value, pull = jax.vjp(lambda moving: stage.statistics({"free": moving, "fixed": fixed}, rows), free)
-        mine = jax.tree.map(lambda leaf: leaf[rows.site], cotangent["each"])
-        return pull({"total": cotangent["total"], "each": mine})[0], value
-
-    return jax.lax.map(one, batch)
+def _pull_back(leaves: Tree, stage: Stage, rows: Rows) -> tuple[Tree, Tree]:
+    free, fixed, cotangent = leaves
+    value, pull = jax.vjp(lambda moving: stage.statistics({"free": moving, "fixed": fixed}, rows), free)
+    mine = jax.tree.map(lambda leaf: leaf[rows.site], cotangent["each"])
+    return pull({"total": cotangent["total"], "each": mine})[0], value

@@ -6,32 +6,36 @@ import jax
 import numpy as np
 import pytest
 
-from unpooled.protocol.batch import CHUNK, in_chunks
+from unpooled.protocol.batch import CHUNK, one_by_one
 from unpooled.protocol.rows import make_rows, padded_size
 
 
+def _row(one: dict, offset: float) -> dict:
+    return {"sum": one["a"] + one["b"].sum() + offset, "pair": one["b"]}
+
+
 @pytest.mark.parametrize("size", [1, 2, CHUNK, CHUNK + 1, 3 * CHUNK - 1])
-def test_chunks_give_what_one_call_would_have_given(size: int) -> None:
+def test_one_by_one_gives_what_a_loop_would_have_given(size: int) -> None:
     batch = {"a": np.arange(size, dtype=float), "b": np.arange(2 * size, dtype=float).reshape(size, 2)}
-
-    def function(part: dict) -> dict:
-        return {"sum": part["a"] + part["b"].sum(axis=1), "pair": part["b"]}
-
-    found, expected = in_chunks(function, batch), function(batch)
+    found = one_by_one(_row, batch, np.asarray(7.0))
+    rows = [_row(jax.tree.map(lambda leaf, i=i: leaf[i], batch), 7.0) for i in range(size)]
+    expected = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-def test_batches_meet_the_compiler_in_two_sizes_only() -> None:
-    sizes = set()
+def test_batches_of_every_size_share_one_compilation() -> None:
+    traced = []
 
-    def function(part: np.ndarray) -> np.ndarray:
-        sizes.add(len(part))
-        return part
+    def function(one: np.ndarray) -> np.ndarray:
+        traced.append(one)
+        return one
 
-    for size in range(1, 3 * CHUNK):
-        in_chunks(function, np.zeros(size))
-    assert sizes == {1, CHUNK}
+    one_by_one(function, np.zeros(1))
+    after_the_first = len(traced)
+    for size in range(2, 3 * CHUNK):
+        one_by_one(function, np.zeros(size))
+    assert len(traced) == after_the_first
 
 
 @pytest.mark.parametrize("count", [1, 16, 17, 30, 100])

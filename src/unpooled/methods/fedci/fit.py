@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +18,7 @@ from unpooled.maths.regression import coefficients, draw
 from unpooled.maths.triangles import unpack
 from unpooled.methods.fedci.collapsed import Evidence
 from unpooled.methods.fedci.settings import Settings
-from unpooled.protocol.batch import in_chunks
+from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Tree
 
 RIDGE = 5.0
@@ -108,24 +107,15 @@ def _fixed(starts: list[Ridges], held: np.ndarray) -> Tree:
     return {"fold": held, "noise": np.log(np.stack([ridge.noise for ridge in starts]))}
 
 
-def _weights_and_shifts(evidence: Evidence, parameters: Tree, statistics: Tree, keys: Any) -> Tree:
-    """β and g for a batch of θ: their posterior mean, or J draws per θ where keys are given."""
-    batch = (parameters["free"], parameters["fixed"], statistics, keys)
-    return in_chunks(lambda chunk: _compiled_weights_and_shifts(evidence, chunk), batch)
-
-
-@eqx.filter_jit
-def _compiled_weights_and_shifts(evidence: Evidence, batch: Tree) -> Tree:
-    def one(leaves: Tree) -> Tree:
-        free, fixed, statistics, keys = leaves
-        fitted = evidence.posterior({"free": free, "fixed": fixed}, statistics)
-        prior = evidence.structure.prior(free)
-        if keys is None:
-            return coefficients(prior, draw(fitted, None))
-        many = jax.random.wrap_key_data(keys)
-        return jax.lax.map(lambda key: coefficients(prior, draw(fitted, key)), many)
-
-    return jax.lax.map(one, batch)
+def _weights_and_shifts(leaves: Tree, evidence: Evidence) -> Tree:
+    """β and g under one θ: their posterior mean, or J draws where keys are given."""
+    free, fixed, statistics, keys = leaves
+    fitted = evidence.posterior({"free": free, "fixed": fixed}, statistics)
+    prior = evidence.structure.prior(free)
+    if keys is None:
+        return coefficients(prior, draw(fitted, None))
+    many = jax.random.wrap_key_data(keys)
+    return jax.lax.map(lambda key: coefficients(prior, draw(fitted, key)), many)
 
 
 def _stack(
@@ -133,8 +123,8 @@ def _stack(
 ) -> Procedure[dict[str, float]]:
     fitted = []
     for name, evidence in evidences.items():
-        at = {"free": minima[name].free, "fixed": _fixed(starts, held)}
-        beta, shift = _weights_and_shifts(evidence, at, minima[name].statistics, None)
+        at = (minima[name].free, _fixed(starts, held), minima[name].statistics, None)
+        beta, shift = one_by_one(_weights_and_shifts, at, evidence)
         without_full = jax.tree.map(lambda leaf: np.asarray(leaf)[None, 1:], (minima[name].free, beta, shift))
         fitted.append(dict(zip(("free", "beta", "shift"), without_full, strict=True)))
     reply = yield from ask("held_out", {"free": {}, "fixed": {"fitted": tuple(fitted)}})
@@ -176,7 +166,7 @@ def _draw(
     many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), fixed)
     statistics = yield from ask(name, {"free": free, "fixed": many})
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))
-    beta, shift = _weights_and_shifts(evidence, {"free": free, "fixed": many}, statistics, keys)
+    beta, shift = one_by_one(_weights_and_shifts, (free, many, statistics, keys), evidence)
     noise = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), count)
     return {
         "free": free,
