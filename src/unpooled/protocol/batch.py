@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +31,7 @@ def one_by_one(function: Callable[..., Tree], batch: Tree, *shared: Any) -> Tree
 
 # A loop, not vmap: memory stays that of one θ (docs/decisions/0004). Its length is a number, not a
 # shape, so a chunk that is not full costs no more than the θ in it.
-@eqx.filter_jit
+@partial(jax.jit, static_argnums=0)
 def _compiled(function: Callable[..., Tree], chunk: Tree, count: Any, shared: tuple[Any, ...]) -> Tree:
     def compute(index: Any) -> Tree:
         return function(jax.tree.map(lambda leaf: leaf[index], chunk), *shared)
@@ -39,6 +39,6 @@ def _compiled(function: Callable[..., Tree], chunk: Tree, count: Any, shared: tu
     def step(index: Any, found: Tree) -> Tree:
         return jax.tree.map(lambda all_, one: all_.at[index].set(one), found, compute(index))
 
-    shapes = eqx.filter_eval_shape(compute, 0)
+    shapes = jax.eval_shape(compute, 0)
     empty = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), shapes)
     return jax.lax.fori_loop(0, count, step, empty)

@@ -65,7 +65,7 @@ class Bound(Objective):
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
         key = jax.random.wrap_key_data(parameters["fixed"]["key"])
         drawn = sample(self.evidence, parameters["free"], key, self.monte_carlo)
-        # lax.map, not vmap: batched triangular solves have been seen to deadlock the CPU runtime.
+        # lax.map, not vmap: one n × n matrix at a time.
         logs = jax.lax.map(lambda one: log_likelihood(self.evidence, parameters["free"], one, rows), drawn)
         return {"total": -jnp.mean(logs), "each": {}}
 
