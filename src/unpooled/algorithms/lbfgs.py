@@ -80,16 +80,15 @@ class _AskTell:
 
 
 def lbfgs(
-    name: str, objective: Objective, starts: Tree, scales: Tree, fixed: Tree, stopping: Stopping
+    name: str, objective: Objective, starts: Tree, axes: np.ndarray, fixed: Tree, stopping: Stopping
 ) -> Procedure[Minima]:
     """Minimise a batch of problems in lockstep: each evaluation of all of them is one pair of exchanges.
 
-    `scales` is how far each parameter is expected to be from its optimum: descent in those units is
-    well conditioned, and rounds are what sites feel.
+    `axes` [problem, parameter, axis]: unit steps, as far apart as each is expected to be from its optimum.
+    Descent in those units is well conditioned, and rounds are what sites feel.
     """
     flat, unravel = flatten(starts)
-    unit = ravel(scales)
-    solvers = [_AskTell(start, stopping) for start in flat / unit]
+    solvers = [_AskTell(np.zeros(flat.shape[1]), stopping) for _ in flat]
     points = flat.copy()
     best = np.full(len(flat), np.inf)
     kept: list[Any] = [None] * len(flat)
@@ -103,7 +102,7 @@ def lbfgs(
                 if point is None:
                     active.discard(index)
                 else:
-                    points[index] = point * unit[index]
+                    points[index] = flat[index] + axes[index] @ point
             # SciPy counts only whole line searches; rounds are promised, so the count is kept here.
             if not active or evaluations == stopping.evaluations:
                 break
@@ -123,7 +122,7 @@ def lbfgs(
                         jax.tree.map(lambda leaf, i=row: leaf[i], statistics),
                     )
                 if finite:
-                    solvers[index].tell(value, slope * unit[index])
+                    solvers[index].tell(value, slope @ axes[index])
                 else:
                     solvers[index].tell(min(best[index] + _WALL, 1e12), np.zeros_like(slope))
             history.append(float(best[0]))

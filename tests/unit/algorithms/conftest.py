@@ -62,7 +62,20 @@ class Cliff(Objective):
         return jnp.sqrt(parameters["free"]["at"][0] + 1.0) ** 4 - 2.0 * parameters["free"]["at"][0]
 
 
-STAGES = {"pull": Pull(), "bound": Bound(), "cliff": Cliff()}
+class Valley(Objective):
+    """Rosenbrock's valley, its minimum at (1, 1), steep across and nearly flat along."""
+
+    reveals: ClassVar[str] = "a toy"
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        x, y = parameters["free"]["at"]
+        return {"total": {"across": 50.0 * (y - x**2) ** 2, "along": 0.5 * (1.0 - x) ** 2}, "each": {}}
+
+    def value(self, parameters: Tree, statistics: Tree) -> Any:
+        return 100.0 * (statistics["total"]["across"] + statistics["total"]["along"])
+
+
+STAGES = {"pull": Pull(), "bound": Bound(), "cliff": Cliff(), "valley": Valley()}
 Drive = Callable[[Procedure[Any]], tuple[Any, list[Round]]]
 
 

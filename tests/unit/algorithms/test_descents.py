@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from unpooled.algorithms.descent import ROUGH, curved_axes, descend
 from unpooled.algorithms.lbfgs import Stopping, lbfgs
 from unpooled.algorithms.objective import curvature, evaluate
 from unpooled.algorithms.stochastic import stochastic
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.slow
 MINIMUM = np.array([4.0, 2.0]) / 3.0
 """Of |θ − (1, −2)|² + |θ − (3, 4)|² + |θ|²."""
 STARTS = {"at": np.array([[0.0, 0.0], [5.0, -5.0], [1.0, 1.0]])}
-ONES = {"at": np.ones((3, 2))}
+ONES = np.stack([np.eye(2)] * 3)
 WEIGHTS = {"weight": np.array([1.0, 2.0, 0.5])}
 
 
@@ -54,17 +55,17 @@ def test_a_batch_of_descents_finds_every_minimum_in_lockstep(drive: Any, stages:
     np.testing.assert_allclose(found.statistics["each"]["gap"], gap, atol=1e-12)
 
 
-def test_scales_change_the_path_but_not_the_minimum(drive: Any, stages: Any) -> None:
+def test_axes_change_the_path_but_not_the_minimum(drive: Any, stages: Any) -> None:
     stopping = Stopping(evaluations=60, tolerance=1e-10)
-    unlike = {"at": np.tile([0.05, 7.0], (3, 1))}
+    unlike = np.stack([np.array([[0.05, 0.0], [3.0, 7.0]])] * 3)
     found, _ = drive(lbfgs("pull", stages["pull"], STARTS, unlike, WEIGHTS, stopping))
     np.testing.assert_allclose(found.free["at"], np.tile(MINIMUM, (3, 1)), atol=1e-3)
 
 
-def test_a_step_of_one_is_a_step_of_one_scale(drive: Any, stages: Any) -> None:
+def test_a_step_of_one_is_a_step_of_one_axis(drive: Any, stages: Any) -> None:
     # SciPy's first step has length one: here 0.05 along the only direction that slopes.
     start = {"at": MINIMUM[None] + [[0.5, 0.0]]}
-    scales = {"at": np.array([[0.05, 7.0]])}
+    scales = np.array([[[0.05, 0.0], [0.0, 7.0]]])
     asked = []
     procedure = lbfgs("pull", stages["pull"], start, scales, {"weight": np.ones(1)}, Stopping())
 
@@ -106,16 +107,43 @@ def test_threads_end_when_the_procedure_is_closed(stages: Any) -> None:
 
 def test_a_descent_turns_back_where_the_objective_is_not_a_number(drive: Any, stages: Any) -> None:
     start = {"at": np.array([[2.0]])}
-    found, _ = drive(
-        lbfgs("cliff", stages["cliff"], start, {"at": np.full((1, 1), 9.0)}, {}, Stopping(40, 1e-9))
-    )
+    found, _ = drive(lbfgs("cliff", stages["cliff"], start, np.full((1, 1, 1), 9.0), {}, Stopping(40, 1e-9)))
     np.testing.assert_allclose(found.free["at"], 0.0, atol=1e-3)
 
 
 def test_a_descent_that_never_sees_a_number_says_so(drive: Any, stages: Any) -> None:
     start = {"at": np.array([[-5.0]])}
     with pytest.raises(FitError, match="cliff"):
-        drive(lbfgs("cliff", stages["cliff"], start, {"at": np.ones((1, 1))}, {}, Stopping(5, 1e-9)))
+        drive(lbfgs("cliff", stages["cliff"], start, np.ones((1, 1, 1)), {}, Stopping(5, 1e-9)))
+
+
+BEND = {"at": np.array([[-1.2, 1.0], [2.0, -2.0]])}
+
+
+def test_a_bent_valley_is_followed_to_its_end_in_units_of_its_curvature(drive: Any, stages: Any) -> None:
+    stopping = Stopping(evaluations=100, tolerance=1e-9)
+    scales = {"at": np.ones((2, 2))}
+    found, rounds = drive(descend("valley", stages["valley"], BEND, scales, {}, stopping))
+    np.testing.assert_allclose(found.free["at"], np.ones((2, 2)), atol=1e-3)
+    assert len(rounds) == 2 * found.evaluations <= 200
+    assert len(found.history) == found.evaluations - 1  # the Hessian is an evaluation without a step
+
+
+def test_the_curvature_is_looked_at_only_where_evaluations_are_left(drive: Any, stages: Any) -> None:
+    scales = {"at": np.ones((2, 2))}
+    found, rounds = drive(descend("valley", stages["valley"], BEND, scales, {}, Stopping(ROUGH, 1e-12)))
+    assert len(found.history) == found.evaluations <= ROUGH
+    spent, rounds = drive(descend("valley", stages["valley"], BEND, scales, {}, Stopping(ROUGH + 5, 1e-12)))
+    assert spent.evaluations <= ROUGH + 5
+    assert len(rounds) == 2 * spent.evaluations
+    assert np.all(spent.values <= found.values)
+
+
+def test_in_curved_units_a_bowl_is_round_and_a_plain_is_not_run_across() -> None:
+    rng = np.random.default_rng(4)
+    turned, _ = np.linalg.qr(rng.standard_normal((3, 3)))
+    axes = curved_axes(turned @ np.diag([100.0, -9.0, 1e-6]) @ turned.T)
+    np.testing.assert_allclose(sorted(np.linalg.norm(axes, axis=0)), [0.1, 1 / 3, 1.0], rtol=1e-9)
 
 
 def test_the_curvature_of_a_quadratic_is_its_matrix(drive: Any, stages: Any) -> None:

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import minimize
 
+from unpooled.algorithms.descent import descend
 from unpooled.algorithms.exchange import Procedure, ask, side_by_side
-from unpooled.algorithms.lbfgs import Stopping, lbfgs
+from unpooled.algorithms.lbfgs import Stopping
 from unpooled.algorithms.minima import Minima
 from unpooled.algorithms.objective import curvature, flatten, ravel
 from unpooled.maths.regression import coefficients, draw
@@ -100,7 +101,7 @@ def _descend(
     points = [evidence.structure.start(ridge.directions, ridge.noise) for ridge in starts]
     scales = [evidence.structure.scales(ridge.noise, ridge.rows) for ridge in starts]
     batch, units = (jax.tree.map(lambda *leaves: np.stack(leaves), *part) for part in (points, scales))
-    return (yield from lbfgs(name, evidence, batch, units, _fixed(starts, held), stopping))
+    return (yield from descend(name, evidence, batch, units, _fixed(starts, held), stopping))
 
 
 def _fixed(starts: list[Ridges], held: np.ndarray) -> Tree:

@@ -114,7 +114,7 @@ class Projection(Structure):
     correlation: Float[Array, "d d"]
     components: int = eqx.field(static=True)
 
-    evaluations: ClassVar[int] = 90
+    evaluations: ClassVar[int] = 50
     draws_per_theta: ClassVar[int] = 8
 
     def index(self, direction: Array, covariates: Array) -> Array:
