@@ -39,6 +39,10 @@ def frames(sizes: dict[str, int] = SIZES, seed: int = 11) -> dict[str, pd.DataFr
     return tables
 
 
+DIRECTIONS = np.array([[1.0, 0.3, -0.2], [-0.4, 0.2, 0.9]])
+"""Where a ridge regression per arm might point."""
+
+
 @dataclass
 class World:
     """Sites that have adopted the study, one of its structures, and a point to look at."""
@@ -59,7 +63,12 @@ class World:
         return conduct.result
 
     def fixed(self, fold: int = -1) -> Tree:
-        return {"fold": np.array(fold), "noise": np.log(self.noise)}
+        return {
+            "fold": np.array(fold),
+            "noise": np.log(self.noise),
+            "direction": DIRECTIONS / np.linalg.norm(DIRECTIONS, axis=1, keepdims=True),
+            "rows": np.array([20.0, 15.0]),
+        }
 
     def parameters(self, fold: int = -1) -> Tree:
         return {"free": self.free, "fixed": self.fixed(fold)}
@@ -156,6 +165,5 @@ def build(
 def point(evidence: Evidence, noise: np.ndarray, seed: int) -> dict[str, np.ndarray]:
     """Hyperparameters in general position: no zero, no symmetry to hide behind."""
     rng = np.random.default_rng(seed)
-    directions = np.array([[1.0, 0.3, -0.2], [-0.4, 0.2, 0.9]])
-    start = evidence.structure.start(directions, noise)
+    start = evidence.structure.start(DIRECTIONS, noise)
     return {name: np.asarray(value) + 0.3 * rng.normal(size=np.shape(value)) for name, value in start.items()}

@@ -14,8 +14,8 @@ from unpooled.algorithms.objective import curvature, ravel
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.stage import Objective
 
-ROUGH = 20
-"""Evaluations in guessed units: enough to come near, after which they are what holds the descent up."""
+STRETCH = 15
+"""Evaluations before the curvature is looked at (again): by then the old units hold the descent up."""
 
 
 def descend(
@@ -23,23 +23,23 @@ def descend(
 ) -> Procedure[Minima]:
     """L-BFGS on a batch of like problems (a whole and its folds); the first problem's curvature serves all.
 
-    Where more evaluations are allowed than the rough ones, the Hessian costs one of them and saves dozens.
-    `scales` is how far each parameter is expected to be from its optimum.
+    `scales` is how far each parameter is expected to be from its optimum. Where more than one stretch of
+    evaluations is allowed, each further one begins with a Hessian, which costs one of them and saves dozens.
     """
-    guessed = np.stack([np.diag(unit) for unit in ravel(scales)])
-    rough = replace(stopping, evaluations=min(stopping.evaluations, ROUGH))
-    near = yield from lbfgs(name, objective, starts, guessed, fixed, rough)
-    if stopping.evaluations < ROUGH + 2:
-        return near
-    whole, its_fixed = (jax.tree.map(lambda leaf: np.asarray(leaf)[0], tree) for tree in (near.free, fixed))
-    axes = curved_axes((yield from curvature(name, objective, whole, its_fixed)))
-    left = replace(stopping, evaluations=stopping.evaluations - near.evaluations - 1)
-    found = yield from lbfgs(name, objective, near.free, np.stack([axes] * len(guessed)), fixed, left)
-    return replace(
-        found,
-        evaluations=near.evaluations + 1 + found.evaluations,
-        history=(*near.history, *found.history),
-    )
+    axes = np.stack([np.diag(unit) for unit in ravel(scales)])
+    free, spent, history = starts, 0, []
+    trusted = stopping.evaluations <= STRETCH
+    while True:
+        stretch = min(STRETCH, stopping.evaluations - spent)
+        found = yield from lbfgs(name, objective, free, axes, fixed, replace(stopping, evaluations=stretch))
+        free, spent = found.free, spent + found.evaluations
+        history += found.history
+        converged = trusted and found.evaluations < stretch
+        if converged or stopping.evaluations - spent < 2:
+            return replace(found, evaluations=spent, history=tuple(history))
+        whole, its_fixed = (jax.tree.map(lambda leaf: np.asarray(leaf)[0], tree) for tree in (free, fixed))
+        hessian = yield from curvature(name, objective, whole, its_fixed)
+        axes, spent, trusted = np.stack([curved_axes(hessian)] * len(axes)), spent + 1, True
 
 
 def curved_axes(hessian: np.ndarray) -> np.ndarray:

@@ -49,6 +49,14 @@ def correlation(family: Family, squared: Array) -> Array:
     return _CORRELATIONS[family](squared)
 
 
+_SLOPE_VARIANCES = {"squared_exponential": 1.0, "matern32": 3.0, "matern52": 5.0 / 3.0}
+
+
+def slope_variance(family: Family) -> float:
+    """−k''(0): the variance of a function's slope, per length-scale, where its own variance is one."""
+    return _SLOPE_VARIANCES[family]
+
+
 def kernel_matrix(family: Family, left: Array, right: Array, length: Array) -> Array:
     """k(x, x') with one length-scale, or one per column (ARD)."""
     return correlation(family, squared_distances(left / length, right / length))

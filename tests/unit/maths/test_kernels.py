@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, Matern
 
-from unpooled.maths.kernels import kernel_matrix, squared_distances
+from unpooled.maths.kernels import correlation, kernel_matrix, slope_variance, squared_distances
 
 RNG = np.random.default_rng(0)
 LEFT, RIGHT = RNG.normal(size=(6, 3)), RNG.normal(size=(4, 3))
@@ -42,3 +42,10 @@ def test_slopes_are_finite_where_two_people_are_alike(family: str) -> None:
     step = 1e-5
     around = [float(kernel_matrix(family, twice, twice, 1.3 + move).sum()) for move in (step, -step)]
     np.testing.assert_allclose(slope, (around[0] - around[1]) / (2 * step), rtol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["squared_exponential", "matern32", "matern52"])
+def test_the_variance_of_a_slope_is_the_kernels_curvature_at_zero(family: str) -> None:
+    step = 1e-3
+    curvature = 2.0 * (1.0 - float(correlation(family, np.array(step**2)))) / step**2
+    np.testing.assert_allclose(slope_variance(family), curvature, rtol=5e-3)

@@ -30,6 +30,11 @@ def _evidence(structure: str, **settings: Any) -> Any:
     return METHOD.stages(chosen, METHOD.context(chosen, SCALING, 0))[structure]
 
 
+def _prior_rests_on(directions: np.ndarray, noise: np.ndarray) -> dict:
+    units = directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    return {"noise": np.log(noise), "direction": units, "rows": np.array([20.0, 30.0])}
+
+
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("shifts", [True, False])
 def test_starts_scales_and_priors_have_one_shape(structure: str, shifts: bool) -> None:
@@ -39,7 +44,7 @@ def test_starts_scales_and_priors_have_one_shape(structure: str, shifts: bool) -
     assert jax.tree.map(np.shape, start) == jax.tree.map(np.shape, scales)
     assert all(np.all(leaf > 0) for leaf in jax.tree.leaves(scales))
     assert ("shift" in start) == shifts
-    assert np.isfinite(shape.log_prior(start, {"noise": np.log(noise)}))
+    assert np.isfinite(shape.log_prior(start, _prior_rests_on(directions, noise)))
     features, factors = shape.features(start, X), shape.feature_factors(start)
     assert features.shape[1] == factors.shape[0]
     np.testing.assert_array_equal(features[:, 0], 1.0)
@@ -54,6 +59,37 @@ def test_arms_that_are_not_coupled_have_no_covariance(structure: str) -> None:
     factors = np.asarray(shape.feature_factors(free))
     np.testing.assert_array_equal(factors[:, 0, 1], 0.0)
     np.testing.assert_array_equal(factors[:, 1, 0], 0.0)
+
+
+def test_a_direction_is_expected_near_its_arms_ridge_and_of_length_one() -> None:
+    shape = _evidence("projection").structure
+    directions, noise = RNG.normal(size=(2, 3)), np.array([0.4, 0.6])
+    fixed, free = _prior_rests_on(directions, noise), shape.start(directions, noise)
+    best = shape.log_prior(free, fixed)
+    slope = jax.grad(shape.log_prior)(free, fixed)["direction"]
+    np.testing.assert_allclose(slope, 0.0, atol=1e-9)
+    for step in RNG.normal(size=(5, 2, 3)):
+        assert shape.log_prior(free | {"direction": free["direction"] + step}, fixed) < best
+    behind = shape.log_prior(free | {"direction": -free["direction"]}, fixed)
+    np.testing.assert_allclose(best - behind, 2 * 2 * 3, rtol=1e-9)  # 2κ for each of two, κ = d
+
+
+def test_a_direction_costs_what_integrating_it_would() -> None:
+    # A line y = a·pᵀx + e: p's posterior precision is κ + n·a²/σ², and the price its Occam factor.
+    shape = _evidence("projection", kernel="squared_exponential").structure
+    noise = np.array([0.4, 0.6])
+    fixed, free = _prior_rests_on(np.eye(2, 3), noise), shape.start(np.eye(2, 3), noise)
+    free = free | {"length": np.full(2, 0.3)}
+    arms = np.array([[0.5, 0.0, -40.0], [-40.0, 0.0, -0.2]])  # each component in one arm only
+    variance = np.exp(2 * np.array([0.5, -0.2]))
+    information = np.array([20.0, 30.0]) * variance / np.exp(0.6) / noise**2
+    price = 0.5 * 2 * np.log((3 + information) / 3)
+
+    def directions_alone(arms: np.ndarray) -> Any:
+        return shape._direction_prior(free | {"arms": arms}, fixed)
+
+    nothing = np.tile([-40.0, 0.0, -40.0], (2, 1))
+    np.testing.assert_allclose(directions_alone(nothing) - directions_alone(arms), price.sum(), rtol=1e-9)
 
 
 def test_the_length_of_a_direction_does_not_matter() -> None:

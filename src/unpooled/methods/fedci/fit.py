@@ -14,7 +14,7 @@ from unpooled.algorithms.descent import descend
 from unpooled.algorithms.exchange import Procedure, ask, side_by_side
 from unpooled.algorithms.lbfgs import Stopping
 from unpooled.algorithms.minima import Minima
-from unpooled.algorithms.objective import curvature, flatten, ravel
+from unpooled.algorithms.objective import curvature, flatten
 from unpooled.maths.regression import coefficients, draw
 from unpooled.maths.triangles import unpack
 from unpooled.methods.fedci.collapsed import Evidence
@@ -71,11 +71,11 @@ def fit(settings: Settings, evidences: dict[str, Evidence], seed: int) -> Proced
 
 @dataclass(frozen=True)
 class Ridges:
-    """Directions and residual sds of a ridge regression per arm."""
+    """Directions (of length one), residual sds and numbers of people of a ridge regression per arm."""
 
     directions: np.ndarray
     noise: np.ndarray
-    rows: float
+    rows: np.ndarray
 
 
 def _ridge(total: Tree) -> Ridges:
@@ -90,8 +90,9 @@ def _ridge(total: Tree) -> Ridges:
     count = gram[:, 0, 0]
     freedom = np.maximum(count - spent, 0.1 * count)
     sd = np.sqrt(np.maximum(residual, 1e-12) / freedom)
-    directions = coefficient[:, 1:] + 1e-9
-    return Ridges(directions, np.clip(0.7 * sd, 0.02, 1.5), float(count.min()))
+    slopes = coefficient[:, 1:] + 1e-9
+    directions = slopes / np.linalg.norm(slopes, axis=1, keepdims=True)
+    return Ridges(directions, np.clip(0.7 * sd, 0.02, 1.5), count)
 
 
 def _descend(
@@ -99,13 +100,19 @@ def _descend(
 ) -> Procedure[Minima]:
     stopping = Stopping(settings.evaluations or evidence.structure.evaluations, settings.tolerance)
     points = [evidence.structure.start(ridge.directions, ridge.noise) for ridge in starts]
-    scales = [evidence.structure.scales(ridge.noise, ridge.rows) for ridge in starts]
+    scales = [evidence.structure.scales(ridge.noise, float(ridge.rows.min())) for ridge in starts]
     batch, units = (jax.tree.map(lambda *leaves: np.stack(leaves), *part) for part in (points, scales))
     return (yield from descend(name, evidence, batch, units, _fixed(starts, held), stopping))
 
 
 def _fixed(starts: list[Ridges], held: np.ndarray) -> Tree:
-    return {"fold": held, "noise": np.log(np.stack([ridge.noise for ridge in starts]))}
+    """Which fold is held out, and what the priors of noise and directions rest on."""
+    return {
+        "fold": held,
+        "noise": np.log(np.stack([ridge.noise for ridge in starts])),
+        "direction": np.stack([ridge.directions for ridge in starts]),
+        "rows": np.stack([ridge.rows for ridge in starts]),
+    }
 
 
 def _weights_and_shifts(leaves: Tree, evidence: Evidence) -> Tree:
@@ -158,12 +165,11 @@ def _draw(
 ) -> Procedure[Tree]:
     """Hyperparameters from a Laplace approximation, weights and shifts from their exact posterior."""
     best = jax.tree.map(lambda leaf: leaf[0], minima.free)
-    fixed = {"fold": np.array(-1), "noise": np.log(start.noise)}
+    fixed = jax.tree.map(lambda leaf: leaf[0], _fixed([start], np.array([-1])))
     hessian = yield from curvature(name, evidence, best, fixed)
     per_theta = evidence.structure.draws_per_theta
     count = -(-settings.draws // per_theta)
-    spread = evidence.structure.spread_precision(jax.tree.map(lambda leaf: leaf[:1], minima.free))
-    free = _laplace(minima.free, hessian + np.diag(ravel(spread)[0]), count, seed)
+    free = _laplace(minima.free, hessian, count, seed)
     many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), fixed)
     statistics = yield from ask(name, {"free": free, "fixed": many})
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from unpooled.maths import arms
 from unpooled.maths.basis import inducing_features, line_features
-from unpooled.maths.kernels import Family, correlation, kernel_matrix, squared_distances
+from unpooled.maths.kernels import Family, correlation, kernel_matrix, slope_variance, squared_distances
 from unpooled.maths.regression import Prior
 from unpooled.protocol.messages import Tree
 
@@ -91,10 +91,6 @@ class Structure(eqx.Module):
             start |= {"shift": _log_arms(0.1), "closeness": np.zeros(())}
         return start
 
-    def spread_precision(self, free: Tree) -> Tree:
-        """Precision to add where the Laplace approximation would spread beyond what is possible."""
-        return {name: np.zeros_like(leaf) for name, leaf in free.items()}
-
     def _base_scales(self, rows: float) -> Tree:
         scales = {"linear": np.full(3, 0.7), "noise": np.full(2, 1.0 / np.sqrt(rows))}
         if self.shifts:
@@ -156,17 +152,26 @@ class Projection(Structure):
 
     def log_prior(self, free: Tree, fixed: Tree) -> Array:
         kernel = _normal(free["length"], 1.0, 0.3) + _arm_prior(free["arms"], 0.7, 1.5)
-        return kernel + self._direction_prior(free["direction"]) + self._base_prior(free, fixed)
+        return kernel + self._direction_prior(free, fixed) + self._base_prior(free, fixed)
 
-    def _direction_prior(self, direction: Array) -> Array:
-        """Every direction alike; the length, which the data cannot see, is held near one."""
-        dimension, squared = direction.shape[1], jnp.sum(direction**2, axis=1)
-        return 0.5 * dimension * jnp.sum(jnp.log(squared + 1e-12) - squared)
+    def _direction_prior(self, free: Tree, fixed: Tree) -> Array:
+        """Von Mises–Fisher about each arm's ridge direction, and the price of pinning a direction down.
 
-    def spread_precision(self, free: Tree) -> Tree:
-        # On the sphere the prior is flat, but bounded: a coordinate nobody knows spreads by 1/√d.
-        added = super().spread_precision(free)
-        return added | {"direction": np.full_like(added["direction"], self.correlation.shape[0])}
+        The concentration, d, lets a direction stray by about its own length; its length itself, which
+        the data cannot see, is held near one. The directions are the only hyperparameters that grow with
+        d, so at a mode they over-fit: the price is what integrating them would have cost,
+        −½(d − 1) log(1 + information/concentration), with the information of the rows about a direction
+        under a function as steep as the kernel expects.
+        """
+        direction, dimension = free["direction"], free["direction"].shape[1]
+        squared = jnp.sum(direction**2, axis=1) + 1e-12
+        centre = fixed["direction"][np.arange(self.components) % 2]
+        cosine = jnp.sum(direction * centre, axis=1) / jnp.sqrt(squared)
+        variance = jnp.sum(self.arm_factor(free["arms"]) ** 2, axis=2)
+        steepness = slope_variance(self.family) * variance / jnp.exp(2.0 * free["length"])[:, None]
+        information = steepness @ (fixed["rows"] * jnp.exp(-2.0 * free["noise"]))
+        price = 0.5 * (dimension - 1) * jnp.log1p(information / dimension)
+        return jnp.sum(dimension * (cosine + 0.5 * (jnp.log(squared) - squared)) - price)
 
 
 class Kernel(Structure):
