@@ -17,7 +17,7 @@ import unpooled
 from contract.cases import CASES, ENGINES
 from oracle.world import SIZES, STUDY, frames
 from unpooled.coordinator.rounds import Conduct, Round
-from unpooled.coordinator.study_rounds import study_rounds
+from unpooled.coordinator.study_rounds import ROUNDS_BEFORE_FITTING, study_rounds
 from unpooled.engines.in_process import open_sites
 from unpooled.errors import ResultsError, StudyError, UnpooledError
 from unpooled.estimators import ESTIMATORS, Estimator
@@ -103,6 +103,13 @@ def test_rounds_are_counted_and_cost_bytes_at_every_site(done: Done) -> None:
         assert set(cost[direction]) == set(SIZES)
         assert all(count > 0 for count in cost[direction].values())
     assert not any(happened.replayed for happened in done.rounds)
+
+
+def test_rounds_stay_within_what_the_method_promised(done: Done) -> None:
+    study = done.model.result_.study
+    method = find(study.method.name)
+    promised = method.most_rounds(settings_of(method, study.method.settings))
+    assert len(done.rounds) <= ROUNDS_BEFORE_FITTING + promised
 
 
 def test_the_same_seed_gives_the_same_numbers_and_compiles_nothing_anew(done: Done, case: str) -> None:

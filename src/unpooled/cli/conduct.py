@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unpooled.cli.progress import Watching, most_rounds
+from unpooled.cli.progress import Watching
 from unpooled.errors import UnpooledError
 
 if TYPE_CHECKING:
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 def conduct(study: Study, folder: Path, *, resume: bool, show: bool) -> Estimator:
     """Fit, with a checkpoint after every round, and write the results."""
+    from unpooled.coordinator.study_rounds import ROUNDS_BEFORE_FITTING
     from unpooled.estimators import of_study
     from unpooled.methods.method import find, settings_of
     from unpooled.report.results import CHECKPOINT, JOURNAL, write_results
 
     model = of_study(study.method.name, study.method.settings, study.seed)
     method = find(study.method.name)
-    bound = most_rounds(method, settings_of(method, study.method.settings))
+    bound = ROUNDS_BEFORE_FITTING + method.most_rounds(settings_of(method, study.method.settings))
     checkpoint, journal = folder / CHECKPOINT, folder / JOURNAL
     with Watching(most_rounds=bound, show=show) as watching:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 RECENT = 12
 AGREEING = ("describe", "summarise", "adopt")
-OVERHEAD = 15  # rounds before and after the descent
-EVALUATIONS = 90  # of the objective, where neither the method nor its settings say
 
 
 class Watching:
@@ -90,13 +88,3 @@ def readable(count: float) -> str:
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count:.0f} B"
-
-
-def most_rounds(method: Any, settings: Any) -> int:
-    """A bound on the rounds of a fit, each evaluation being two; a method may know better."""
-    offered = getattr(method, "most_rounds", None)
-    if callable(offered):
-        return int(offered(settings))  # type: ignore[arg-type]
-    if getattr(settings, "inference", "collapsed") == "variational":
-        return settings.rounds + OVERHEAD
-    return 2 * (getattr(settings, "evaluations", None) or EVALUATIONS) + OVERHEAD

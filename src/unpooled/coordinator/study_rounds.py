@@ -11,6 +11,9 @@ from unpooled.methods.method import Fitted, Method
 from unpooled.protocol.messages import Adopt, Tree
 from unpooled.study import Study
 
+ROUNDS_BEFORE_FITTING = 4
+"""Describe, two sums, adopt."""
+
 
 @dataclass(frozen=True)
 class Outcome:

@@ -45,6 +45,10 @@ class Method(Protocol):
         """The whole inference as a procedure."""
         ...
 
+    def most_rounds(self, settings: Any) -> int:
+        """A bound on the rounds of `fit`: for whoever waits, or decides whether to begin."""
+        ...
+
     def conditional_effects(
         self, settings: Any, context: Tree, draws: Tree, rows: Rows, people: Rows
     ) -> np.ndarray:

@@ -1,8 +1,6 @@
 """Progress: what is shown, and where."""
 
-from types import SimpleNamespace
-
-from unpooled.cli.progress import RECENT, Watching, most_rounds
+from unpooled.cli.progress import RECENT, Watching
 from unpooled.coordinator.rounds import Round
 from unpooled.protocol.engine import Traffic
 
@@ -48,11 +46,3 @@ def test_time_left_is_told_once_there_is_a_pace():
         watching(happened(number, "ridge: statistics"))
     assert watching._remaining(RECENT).startswith("at most 0:")
     assert watching._remaining(100) == ""
-
-
-def test_a_method_may_bound_its_rounds_itself():
-    settings = SimpleNamespace(evaluations=10, inference="collapsed", rounds=600)
-    assert most_rounds(SimpleNamespace(most_rounds=lambda settings: 7), settings) == 7
-    assert most_rounds(SimpleNamespace(), settings) == 35
-    settings.inference = "variational"
-    assert most_rounds(SimpleNamespace(), settings) == 615

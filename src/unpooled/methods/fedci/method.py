@@ -56,6 +56,16 @@ class FedCI:
         draws = {"weights": result.weights, "structures": result.draws}
         return Fitted(draws, site_effects, {"weights": result.weights, "structures": result.diagnostics})
 
+    def most_rounds(self, settings: Settings) -> int:
+        if settings.inference == "variational":
+            return settings.rounds + 1
+        allowed = [
+            settings.evaluations or (Projection if name == "projection" else Kernel).evaluations
+            for name in _names(settings)
+        ]
+        # Ridge; evaluations of two rounds; held-out errors; a Hessian of two; statistics; effects.
+        return 1 + 2 * max(allowed) + (len(allowed) > 1) + 2 + 2
+
     def conditional_effects(
         self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
     ) -> np.ndarray:
@@ -73,8 +83,11 @@ class FedCI:
 
 
 def _evidences(settings: Settings, context: Tree) -> dict[str, Evidence]:
-    names = CANDIDATES if settings.structure == "auto" else (settings.structure,)
-    return {name: _evidence(name, settings, context) for name in names}
+    return {name: _evidence(name, settings, context) for name in _names(settings)}
+
+
+def _names(settings: Settings) -> tuple[str, ...]:
+    return CANDIDATES if settings.structure == "auto" else (settings.structure,)
 
 
 def _evidence(name: str, settings: Settings, context: Tree) -> Evidence:
