@@ -182,6 +182,9 @@ def test_an_interrupted_fit_goes_on_to_the_same_numbers(done: Done, case: str, t
     assert sum(happened.replayed for happened in resumed.rounds) == len(done.rounds) // 2
     with pytest.raises(ResultsError, match="round"):
         Done(case, seed=9, checkpoint=record, resume=True)
+    changed = TABLES | {"south": TABLES["south"].assign(a=TABLES["south"]["a"] + 0.01)}
+    with pytest.raises(ResultsError, match="another table at: south"):
+        estimator(case).fit(STUDY, changed, checkpoint=record, resume=True)
 
 
 def test_the_journal_has_a_line_of_json_per_round(case: str, tmp_path: Path) -> None:

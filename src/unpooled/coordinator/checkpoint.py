@@ -48,12 +48,27 @@ class Checkpoint:
 
     def append(self, question: Message, reply: Tree) -> None:
         """Record one round; on disk before the next question is put."""
-        record = (_digest(question), encode(Statistics(total=reply)))
+        record = (_digest(question), _bytes(reply))
         self._stored.append(record)
         self._next += 1
         with self._path.open("ab") as file:
             file.write(_packed(record))
             file.flush()
+
+
+def require_same(before: Tree, now: Tree) -> None:
+    """Refuse to go on where a site describes another table than when the study began."""
+    changed = [site for site in now if _bytes(before.get(site)) != _bytes(now[site])]
+    if changed:
+        raise ResultsError(
+            "a resumed study must meet the tables it began with",
+            found=f"another table at: {', '.join(changed)}",
+            remedy="bring the old tables back, or start a new results folder",
+        )
+
+
+def _bytes(reply: Tree) -> bytes:
+    return encode(Statistics(total=reply))
 
 
 def _digest(question: Message) -> bytes:

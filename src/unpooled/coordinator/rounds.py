@@ -12,9 +12,18 @@ from typing import Generic, TypeVar
 
 from unpooled.algorithms.exchange import Procedure, plain
 from unpooled.coordinator.aggregate import aggregate
-from unpooled.coordinator.checkpoint import Checkpoint
+from unpooled.coordinator.checkpoint import Checkpoint, require_same
 from unpooled.protocol.engine import Engine, Traffic
-from unpooled.protocol.messages import Adopt, Ask, Message, PullBack, Together, Tree
+from unpooled.protocol.messages import (
+    Adopt,
+    Ask,
+    Describe,
+    Message,
+    PullBack,
+    Summarise,
+    Together,
+    Tree,
+)
 
 T = TypeVar("T")
 
@@ -56,13 +65,17 @@ class Conduct(Generic[T]):
     def _round(self, number: int, question: Message, objective: float | None) -> tuple[Tree, Round]:
         start = time.perf_counter()
         stored = None if self._checkpoint is None else self._checkpoint.recall(question)
-        # A site that restarts has to adopt the schema again, so that question is always put.
-        if stored is not None and not isinstance(question, Adopt):
+        # A site that restarts has to adopt the schema again, and its table may have changed meanwhile, so
+        # these questions are always put.
+        if stored is not None and not isinstance(question, Describe | Summarise | Adopt):
             return stored, self._record(number, question, start, {}, True, objective)
         replies, traffic = self._engine.exchange(question)
         reply = aggregate(replies)
-        if stored is None and self._checkpoint is not None:
-            self._checkpoint.append(question, reply)
+        if self._checkpoint is not None:
+            if stored is None:
+                self._checkpoint.append(question, reply)
+            else:
+                require_same(stored, reply)
         return reply, self._record(number, question, start, traffic, stored is not None, objective)
 
     @staticmethod

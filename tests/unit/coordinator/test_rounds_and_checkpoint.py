@@ -16,25 +16,28 @@ from unpooled.coordinator.journal import Journal, cost
 from unpooled.coordinator.rounds import Conduct, Round, label
 from unpooled.errors import LimitRefusal, ResultsError
 from unpooled.protocol.engine import Traffic
-from unpooled.protocol.messages import Adopt, Ask, Message, PullBack, Refusal, Statistics, Together
+from unpooled.protocol.messages import Adopt, Adopted, Ask, Message, PullBack, Refusal, Statistics, Together
 
 ADOPT = Adopt({}, {}, "m", {}, {}, 0, ("a", "b"))
 
 
 class Stub:
-    """Two sites that answer with numbers nobody could guess, so that only a replay can repeat them."""
+    """Two sites whose statistics nobody could guess, so that only a replay can repeat them."""
 
     sites = ("a", "b")
 
-    def __init__(self, seed: int = 0) -> None:
-        self.rng, self.asked = np.random.default_rng(seed), []
+    def __init__(self, seed: int = 0, rows: int = 9) -> None:
+        self.rng, self.asked, self.rows = np.random.default_rng(seed), [], rows
 
     def exchange(self, question: Message) -> tuple[dict[str, Message], dict[str, Traffic]]:
         self.asked.append(question)
-        replies: dict[str, Message] = {
-            site: Statistics({"x": self.rng.normal(size=3)}, {}) for site in self.sites
-        }
+        replies = {site: self.answer(question) for site in self.sites}
         return replies, {"a": Traffic(10, 20), "b": Traffic(10, 30)}
+
+    def answer(self, question: Message) -> Message:
+        return (
+            Adopted(self.rows) if isinstance(question, Adopt) else Statistics({"x": self.rng.normal(size=3)})
+        )
 
 
 def procedure(rounds: int = 6, stage: str = "s") -> Generator[Message, Any, np.ndarray]:
@@ -73,27 +76,17 @@ def test_a_resumed_study_gives_the_same_numbers_to_the_last_bit(
     _run(Conduct(procedure(), engine, Checkpoint(path)), stop_after=interrupted_after)
     resumed = Conduct(procedure(), engine, Checkpoint(path, resume=True))
     rounds = _run(resumed)
-    uninterrupted = Stub()
-    # The stub's stream goes on where it was, but the adoption is put again and takes one draw of it.
-    whole = Conduct(procedure(), Resumable(uninterrupted, interrupted_after))
+    whole = Conduct(procedure(), Stub())
     _run(whole)
     np.testing.assert_array_equal(resumed.result, whole.result)
     assert [r.replayed for r in rounds] == [n < interrupted_after for n in range(7)]
 
 
-class Resumable:
-    """The stub with one extra adoption where the study was interrupted."""
-
-    sites = ("a", "b")
-
-    def __init__(self, stub: Stub, after: int) -> None:
-        self.stub, self.after, self.count = stub, after, 0
-
-    def exchange(self, question: Message) -> tuple[dict[str, Message], dict[str, Traffic]]:
-        if self.count == self.after:
-            self.stub.exchange(ADOPT)
-        self.count += 1
-        return self.stub.exchange(question)
+def test_a_site_whose_table_changed_meanwhile_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rounds"
+    _run(Conduct(procedure(), Stub(), Checkpoint(path)), stop_after=4)
+    with pytest.raises(ResultsError, match="another table at: a, b"):
+        _run(Conduct(procedure(), Stub(rows=10), Checkpoint(path, resume=True)))
 
 
 def test_a_resumed_study_puts_only_the_adoption_and_what_was_never_asked(tmp_path: Path) -> None:
