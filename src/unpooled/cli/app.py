@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from unpooled.cli.benchmark import app as benchmark
 from unpooled.cli.check import check
 from unpooled.cli.demo import demo
 from unpooled.cli.new import new
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 for command in (demo, new, check, run, simulate):
     app.command()(command)
+app.add_typer(benchmark, name="benchmark")
 
 
 def _version(wanted: bool) -> None:

@@ -24,6 +24,7 @@ from unpooled.protocol.messages import Tree
 
 RIDGE = 5.0
 NEGLIGIBLE = 0.02
+DEGREES = 8
 
 
 @dataclass(frozen=True)
@@ -184,11 +185,16 @@ def _draw(
 
 
 def _laplace(minima: Tree, hessian: np.ndarray, count: int, seed: int) -> Tree:
-    """θ ~ N(θ̂, H⁻¹), eigenvalues floored: no direction is allowed more spread than the priors."""
+    """θ ~ t(θ̂, H⁻¹), eigenvalues floored: no direction is allowed more spread than the priors.
+
+    Student's t: a posterior's tails are heavier than its curvature at the mode tells.
+    """
     flat, unravel = flatten(jax.tree.map(lambda leaf: leaf[:1], minima))
     values, vectors = np.linalg.eigh(hessian)
-    normal = np.random.default_rng(seed).standard_normal((count, len(values)))
-    return unravel(flat + (normal / np.sqrt(np.maximum(values, 0.5))) @ vectors.T)
+    rng = np.random.default_rng(seed)
+    normal = rng.standard_normal((count, len(values)))
+    stretched = normal * np.sqrt(DEGREES / rng.chisquare(DEGREES, (count, 1)))
+    return unravel(flat + (stretched / np.sqrt(np.maximum(values, 0.5))) @ vectors.T)
 
 
 def _average(name: str, draws: Tree) -> Procedure[np.ndarray]:

@@ -111,7 +111,7 @@ class Projection(Structure):
     components: int = eqx.field(static=True)
 
     evaluations: ClassVar[int] = 50
-    draws_per_theta: ClassVar[int] = 8
+    draws_per_theta: ClassVar[int] = 4
 
     def index(self, direction: Array, covariates: Array) -> Array:
         """pᵀx in units of its sd, so that the length of p does not matter."""

@@ -1,0 +1,114 @@
+"""Finished cells as tables for people: mean ± s.e. (median), and the paper's number in its own column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+MAIN = ("imputation", "prediction", "ate_error", "cate_95_coverage", "ate_95_coverage", "seconds")
+PAPER_NAMES = {
+    ("fedci", "federated"): "FedCI",
+    ("bart", "combined"): "BART-com",
+    ("bart", "local"): "BART-loc",
+    ("bart", "bagged"): "BART-agg",
+    ("tarnet", "combined"): "TARNet-com",
+    ("tarnet", "local"): "TARNet-loc",
+    ("tarnet", "bagged"): "TARNet-agg",
+    ("cfr-mmd", "combined"): "CFR MMD-com",
+    ("cfr-mmd", "local"): "CFR MMD-loc",
+    ("cfr-mmd", "bagged"): "CFR MMD-agg",
+    ("cfr-wasserstein", "combined"): "CFR Wass-com",
+    ("cfr-wasserstein", "local"): "CFR Wass-loc",
+    ("cfr-wasserstein", "bagged"): "CFR Wass-agg",
+    ("cevae", "combined"): "CEVAE-com",
+    ("cevae", "local"): "CEVAE-loc",
+    ("cevae", "bagged"): "CEVAE-agg",
+    ("x-learner-causalml", "combined"): "X-Learner-com",
+    ("x-learner-causalml", "local"): "X-Learner-loc",
+    ("x-learner-causalml", "bagged"): "X-Learner-agg",
+    ("r-learner-causalml", "combined"): "R-Learner-com",
+    ("r-learner-causalml", "local"): "R-Learner-loc",
+    ("r-learner-causalml", "bagged"): "R-Learner-agg",
+}
+"""What the paper calls the same thing; its FedCI is scored on imputation, its baselines on prediction."""
+
+
+def summarise(cells: pd.DataFrame, measures: tuple[str, ...] = MAIN) -> pd.DataFrame:
+    """A row per contender, arrangement and number of sites; replicates averaged."""
+    done = cells.loc[pd.isna(cells["error"])]
+    rows = []
+    keys = ["contender", "arrangement", "sites"]
+    for _, found in done.groupby(keys, sort=False):
+        group = pd.DataFrame(found)
+        row: dict[str, Any] = {**group.iloc[0][keys].to_dict(), "replicates": len(group)}
+        for name in measures:
+            values = _values(group, name)
+            row |= {name: _mean(values), f"{name}_se": _error(values), f"{name}_median": _median(values)}
+        rows.append(row)
+    return pd.DataFrame(rows).sort_values(["sites", "prediction"], ascending=[False, True], ignore_index=True)
+
+
+def _values(group: pd.DataFrame, name: str) -> np.ndarray:
+    values = np.asarray(group[name], dtype=float) if name in group else np.array([])
+    return values[np.isfinite(values)]
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def _median(values: np.ndarray) -> float:
+    return float(np.median(values)) if len(values) else float("nan")
+
+
+def _error(values: np.ndarray) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+
+
+def with_paper(summary: pd.DataFrame, paper: Path | None, table: str) -> pd.DataFrame:
+    """The paper's √PEHE beside ours, and which of our two tasks it is."""
+    if paper is None:
+        return summary
+    numbers = pd.read_csv(paper)
+    numbers = numbers.loc[(numbers["table"] == table) & (numbers["metric"] == "sqrt_pehe")]
+    known = {(r["method"], int(r["sources"])): (r["mean"], r["se"]) for r in numbers.to_dict("records")}
+    ours = zip(summary["contender"], summary["arrangement"], summary["sites"], strict=True)
+    found = [_paper_of(known, *each) for each in ours]
+    return summary.assign(
+        paper=[mean for mean, _ in found],
+        paper_se=[error for _, error in found],
+        paper_task=["imputation" if name == "fedci" else "prediction" for name in summary["contender"]],
+    )
+
+
+def _paper_of(known: dict, contender: str, arrangement: str, sites: int) -> tuple[float, float]:
+    names = [PAPER_NAMES.get((contender, arrangement))]
+    if sites == 1:  # the paper has one column for one source, under the combined name
+        names.append(PAPER_NAMES.get((contender, "combined")))
+    return next((known[name, sites] for name in names if (name, sites) in known), (np.nan, np.nan))
+
+
+def markdown(summary: pd.DataFrame, measures: tuple[str, ...] = MAIN) -> str:
+    """The summary as a table of text."""
+    heads = ["contender", "tables", "sites", "n", *measures]
+    paper = "paper" in summary
+    heads += ["paper (its task)"] if paper else []
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    for row in summary.to_dict("records"):
+        cells = [row["contender"], row["arrangement"], row["sites"], row["replicates"]]
+        cells += [_shown(row[name], row[f"{name}_se"], row[f"{name}_median"]) for name in measures]
+        if paper:
+            known = np.isfinite(row["paper"])
+            cells += [f"{row['paper']:.2f} ± {row['paper_se']:.2f} ({row['paper_task']})" if known else ""]
+        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _shown(mean: float, error: float, median: float) -> str:
+    if not np.isfinite(mean):
+        return ""
+    spread = f" ± {error:.2f}" if np.isfinite(error) else ""
+    return f"{mean:.2f}{spread} ({median:.2f})"

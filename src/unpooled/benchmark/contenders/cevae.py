@@ -1,0 +1,98 @@
+"""CEVAE (Louizos et al. 2017), small: a latent confounder behind covariates, treatment and outcome."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unpooled.benchmark.contenders.peer import Predict, Said, Table
+from unpooled.benchmark.contenders.training import dense, forward, train, weights_squared
+
+LATENT, HIDDEN, DRAWS = 10, 48, 50
+DECAYS = (1e-4, 1e-3)
+STARTS = 2
+
+
+def cevae(train_table: Table, valid: Table, seed: int) -> Predict:
+    """The bound, the helper networks q(w|x) and q(y|x,w), and effects averaged over z | x."""
+    centre, scale = train_table.y.mean(), train_table.y.std() or 1.0
+    x, w = jnp.asarray(train_table.x), jnp.asarray(train_table.w, dtype=float)
+    y = jnp.asarray((train_table.y - centre) / scale)
+    new_x, new_w = jnp.asarray(valid.x), jnp.asarray(valid.w, dtype=float)
+    new_y = jnp.asarray((valid.y - centre) / scale)
+    columns = x.shape[1]
+
+    def make(key: jax.Array) -> dict:
+        keys = iter(jax.random.split(key, 9))
+        return {
+            "decode_x": dense(next(keys), (LATENT, HIDDEN, 2 * columns)),
+            "decode_w": dense(next(keys), (LATENT, HIDDEN, 1)),
+            "decode_y": [dense(next(keys), (LATENT, HIDDEN, 1)) for _ in range(2)],
+            "encode": [dense(next(keys), (columns + 1, HIDDEN, 2 * LATENT)) for _ in range(2)],
+            "guess_w": dense(next(keys), (columns, HIDDEN, 1)),
+            "guess_y": [dense(next(keys), (columns, HIDDEN, 1)) for _ in range(2)],
+            "noise": {"log": jnp.zeros(2)},
+        }
+
+    def loss(parameters: dict, setting: jax.Array, key: jax.Array) -> jax.Array:
+        mean, sd = _encode(parameters, x, w, y)
+        z = mean + sd * jax.random.normal(key, mean.shape)
+        location, log_sd = jnp.split(forward(parameters["decode_x"], z), 2, axis=1)
+        likelihood = _normal(x, location, jnp.clip(log_sd, -3.0, 2.0)).sum(axis=1)
+        likelihood += _bernoulli(w, forward(parameters["decode_w"], z)[:, 0])
+        likelihood += _normal(y, _outcome(parameters["decode_y"], z, w), parameters["noise"]["log"][0])
+        divergence = 0.5 * jnp.sum(mean**2 + sd**2 - 1.0 - 2.0 * jnp.log(sd), axis=1)
+        helpers = _bernoulli(w, forward(parameters["guess_w"], x)[:, 0])
+        helpers += _normal(y, _outcome(parameters["guess_y"], x, w), parameters["noise"]["log"][1])
+        return -jnp.mean(likelihood - divergence + helpers) + setting[0] * weights_squared(parameters)
+
+    def check(parameters: dict) -> jax.Array:
+        control, treated = _effects(parameters, new_x, jax.random.key(0), 4)
+        return jnp.mean((jnp.where(new_w == 1, treated, control) - new_y) ** 2)
+
+    grid = np.array([[decay] for decay in DECAYS for _ in range(STARTS)])
+    found = train(make, loss, check, grid, seed)
+
+    def predict(people: np.ndarray) -> Said:
+        control, treated = _effects(found, jnp.asarray(people), jax.random.key(seed), DRAWS)
+        return Said(scale * np.asarray(treated - control), centre + scale * np.asarray(control))
+
+    return predict
+
+
+def _encode(parameters: dict, x: jax.Array, w: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    inputs = jnp.column_stack([x, y])
+    both = [forward(layers, inputs) for layers in parameters["encode"]]
+    mean, log_sd = jnp.split(jnp.where((w == 1)[:, None], both[1], both[0]), 2, axis=1)
+    return mean, jnp.exp(jnp.clip(log_sd, -5.0, 2.0))
+
+
+def _outcome(heads: list, inputs: jax.Array, w: jax.Array) -> jax.Array:
+    control, treated = (forward(head, inputs)[:, 0] for head in heads)
+    return jnp.where(w == 1, treated, control)
+
+
+def _effects(parameters: dict, x: jax.Array, key: jax.Array, draws: int) -> tuple[jax.Array, jax.Array]:
+    """E[y | do(w), x]: w and y guessed from x, z drawn given them, both arms decoded from the same z."""
+
+    def one(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        for_w, for_y, for_z = jax.random.split(key, 3)
+        w = jax.random.bernoulli(for_w, jax.nn.sigmoid(forward(parameters["guess_w"], x)[:, 0])).astype(float)
+        sd = jnp.exp(parameters["noise"]["log"][1])
+        y = _outcome(parameters["guess_y"], x, w) + sd * jax.random.normal(for_y, w.shape)
+        mean, spread = _encode(parameters, x, w, y)
+        z = mean + spread * jax.random.normal(for_z, mean.shape)
+        control, treated = (forward(head, z)[:, 0] for head in parameters["decode_y"])
+        return control, treated
+
+    arms = jax.lax.map(one, jax.random.split(key, draws))
+    return arms[0].mean(axis=0), arms[1].mean(axis=0)
+
+
+def _normal(value: jax.Array, mean: jax.Array, log_sd: jax.Array) -> jax.Array:
+    return -0.5 * ((value - mean) / jnp.exp(log_sd)) ** 2 - log_sd
+
+
+def _bernoulli(value: jax.Array, logit: jax.Array) -> jax.Array:
+    return value * logit - jax.nn.softplus(logit)

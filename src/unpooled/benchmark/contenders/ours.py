@@ -1,0 +1,64 @@
+"""FedCI: over the sites as they are, over the stacked tables as one site, and each site alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import unpooled as up
+from unpooled.benchmark.cases import Case, varying
+from unpooled.benchmark.contenders import Cost, Estimator
+from unpooled.benchmark.scores import Estimate
+
+
+def fedci(**settings: Any) -> Estimator:
+    """FedCI with some settings changed."""
+
+    def estimate(case: Case, arrangement: str, seed: int) -> tuple[Estimate, Cost]:
+        study = up.Study(treatment="w", outcome="y", covariates=case.covariates)
+        if arrangement == "federated":
+            return _fit(up.FedCI(seed=seed, **settings), study, case.train, case.test)
+        if arrangement == "combined":
+            train, test = ({"all": pd.concat(part.values())} for part in (case.train, case.test))
+            return _fit(up.FedCI(seed=seed, **settings), study, train, test)
+        parts = [_alone(settings, seed, case, site) for site in case.train]
+        weights = np.array([len(frame) for frame in case.train.values()], dtype=float)
+        return _together([estimate for estimate, _ in parts], weights), _most([cost for _, cost in parts])
+
+    return estimate
+
+
+def _fit(
+    model: up.FedCI, study: up.Study, train: dict[str, pd.DataFrame], test: dict[str, pd.DataFrame]
+) -> tuple[Estimate, Cost]:
+    model.fit(study, train)
+    prediction = np.concatenate([model.effect_draws(p, site=site) for site, p in test.items()], axis=1)
+    imputation = np.concatenate([model.ite(site, people) for site, people in test.items()])
+    cost = model.result_.cost
+    spent = {"rounds": float(cost["rounds"]), "megabytes": max(cost["bytes_up"].values()) / 1e6}
+    return Estimate(imputation, prediction.mean(axis=0), prediction, model.ate_draws()), spent
+
+
+def _alone(settings: dict[str, Any], seed: int, case: Case, site: str) -> tuple[Estimate, Cost]:
+    train, test = case.train[site], case.test[site]
+    study = up.Study(treatment="w", outcome="y", covariates=varying(train))
+    return _fit(up.FedCI(seed=seed, **settings), study, {site: train}, {site: test})
+
+
+def _together(parts: list[Estimate], weights: np.ndarray) -> Estimate:
+    ate = sum(w * part.ate_draws for w, part in zip(weights / weights.sum(), parts, strict=True))
+    return Estimate(
+        np.concatenate([part.imputation for part in parts]),
+        np.concatenate([part.prediction for part in parts]),
+        np.concatenate([np.asarray(part.prediction_draws) for part in parts], axis=1),
+        np.asarray(ate),
+    )
+
+
+def _most(costs: list[Cost]) -> Cost:
+    return {name: max(cost[name] for cost in costs) for name in costs[0]}
+
+
+ESTIMATORS = {"fedci": fedci(), "fedci-no-shifts": fedci(inter_dependency=False)}

@@ -1,0 +1,60 @@
+"""The tables, each a small declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from unpooled.benchmark.cases import Case, ihdp, simulated
+from unpooled.benchmark.contenders import CONTENDERS
+from unpooled.errors import StudyError, nearest
+
+QUICK = ("fedci", "zero", "constant", "ridge", "gp")
+"""Contenders of a first look, which takes a minute or two."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A data set, the numbers of sites it is cut to, and who takes part.
+
+    `case(replicate, folder)` makes the people of all sites; `folder` holds files that cannot be shipped.
+    """
+
+    name: str
+    about: str
+    sites: tuple[int, ...]
+    case: Callable[[int, Path | None], Case]
+    needs_files: bool = False
+    replicates: int = 10
+    contenders: tuple[str, ...] = tuple(CONTENDERS)
+
+
+def _simulated(name: str, replicate: int, folder: Path | None, *, sites: int) -> Case:
+    return simulated(name, replicate, sites=sites)
+
+
+def _ihdp(replicate: int, folder: Path | None) -> Case:
+    return ihdp(folder or Path("ihdp"), replicate)
+
+
+def _declare(name: str, about: str) -> Table:
+    return Table(name, about, (1, 3, 5), partial(_simulated, name, sites=5))
+
+
+_ALL = (
+    _declare("fedci-data1", "softplus of one linear index per arm, 50 training people a site"),
+    _declare("fedci-data2", "the same with larger coefficients and effects"),
+    _declare("fedci-binary", "DATA-1 with a 0/1 outcome"),
+    _declare("fedci-count", "DATA-1 with counts"),
+    Table("fedci-ihdp", "IHDP, simulated outcomes on real covariates", (1, 2, 3), _ihdp, needs_files=True),
+)
+TABLES = {table.name: table for table in _ALL}
+
+
+def find(name: str) -> Table:
+    """A table by its name."""
+    if name not in TABLES:
+        raise StudyError("the table must be known", found=f"'{name}'", remedy=nearest(name, TABLES))
+    return TABLES[name]

@@ -1,0 +1,143 @@
+"""`unpooled benchmark`: the paper's tables, peers and our own cost, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unpooled.cli.answering import answering
+from unpooled.cli.options import Debug, Quiet
+
+if TYPE_CHECKING:
+    from unpooled.benchmark.running import Cell
+    from unpooled.benchmark.tables import Table
+
+app = typer.Typer(
+    help="The paper's tables, today's peers, and our own cost, side by side.", no_args_is_help=True
+)
+Store = Annotated[Path, typer.Option("--store", help="Where finished cells are kept, and found again.")]
+Files = Annotated[Path | None, typer.Option("--ihdp", help="The folder with the IHDP files.")]
+STORE = Path("benchmark-results")
+
+
+@app.command("list")
+def list_(debug: Debug = 0) -> None:
+    """Which tables and contenders there are, and who cannot take part here."""
+    with answering(debug=debug):
+        from unpooled.benchmark.contenders import CONTENDERS
+        from unpooled.benchmark.tables import TABLES
+
+        typer.echo("Tables")
+        for table in TABLES.values():
+            files = " (needs its files: --ihdp)" if table.needs_files else ""
+            typer.echo(f"  {table.name:<14} {table.about}; sites {_listed(table.sites)}{files}")
+        typer.echo("Contenders")
+        for contender in CONTENDERS.values():
+            missing = contender.missing()
+            absent = f"; absent: {missing}" if missing else ""
+            typer.echo(f"  {contender.name:<19} {_listed(contender.arrangements)}{absent}")
+
+
+@app.command()
+def run(
+    table: Annotated[str, typer.Argument(help="Such as fedci-data1; see `unpooled benchmark list`.")],
+    replicates: Annotated[
+        int | None, typer.Option(help="How many; the table's own number by default.")
+    ] = None,
+    sites: Annotated[
+        list[int] | None, typer.Option(help="Numbers of sites; may be given several times.")
+    ] = None,
+    methods: Annotated[list[str] | None, typer.Option(help="Contenders; may be given several times.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Two replicates, most sites, simple peers: minutes.")
+    ] = False,
+    store: Store = STORE,
+    ihdp: Files = None,
+    quiet: Quiet = False,
+    debug: Debug = 0,
+) -> None:
+    """Run the cells of a table that are not done yet, then show the table."""
+    with answering(debug=debug, resume=f"unpooled benchmark run {table} --store {store}"):
+        from unpooled.benchmark import tables
+        from unpooled.benchmark.running import cells
+
+        chosen = tables.find(table)
+        counts = sites or ([max(chosen.sites)] if quick else list(chosen.sites))
+        names = methods or list(tables.QUICK if quick else chosen.contenders)
+        todo = cells(
+            chosen,
+            contenders=names,
+            sites=counts,
+            replicates=replicates or (2 if quick else chosen.replicates),
+        )
+        _tell_absent(names)
+        _run(chosen, todo, store, ihdp, show=not quiet)
+        _show(store, table, None)
+
+
+@app.command()
+def compare(
+    table: Annotated[str, typer.Argument(help="Such as fedci-data1.")],
+    store: Store = STORE,
+    paper: Annotated[
+        Path | None, typer.Option(help="A table of published numbers, to stand beside ours.")
+    ] = None,
+    debug: Debug = 0,
+) -> None:
+    """Show the finished cells of a table: mean ± s.e. (median) over replicates."""
+    with answering(debug=debug):
+        from unpooled.benchmark import tables
+
+        _show(store, tables.find(table).name, paper)
+
+
+def _run(table: Table, todo: list[Cell], store: Path, folder: Path | None, *, show: bool) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from unpooled.benchmark.running import run as run_cells
+    from unpooled.benchmark.store import Store as Cells
+
+    cells = Cells(store, table.name)
+    left = [cell for cell in todo if not cells.has(**cell.key)]
+    console = Console(stderr=True, quiet=not show)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(table.name, total=len(todo), completed=len(todo) - len(left))
+        for row in run_cells(table, left, cells, folder):
+            what = (
+                f"{row['contender']} {row['arrangement']}, {row['sites']} sites, replicate {row['replicate']}"
+            )
+            if row.get("error"):
+                console.print(f"{what}: {row['error']}")
+            progress.update(task, advance=1, description=what)
+
+
+def _show(store: Path, table: str, paper: Path | None) -> None:
+    from unpooled.benchmark.comparing import markdown, summarise, with_paper
+    from unpooled.benchmark.store import Store as Cells
+    from unpooled.errors import ResultsError
+
+    cells = Cells(store, table).cells
+    if cells.empty:
+        raise ResultsError(
+            "a comparison needs finished cells",
+            found=f"none of {table} in {store}",
+            remedy=f"unpooled benchmark run {table} --store {store}",
+        )
+    typer.echo(markdown(with_paper(summarise(cells), paper, table)))
+
+
+def _tell_absent(names: list[str]) -> None:
+    from unpooled.benchmark.contenders import find
+
+    for name in names:
+        missing = find(name).missing()
+        if missing:
+            typer.echo(f"{name} is absent: {missing}", err=True)
+
+
+def _listed(values: tuple) -> str:
+    return ", ".join(str(value) for value in values)

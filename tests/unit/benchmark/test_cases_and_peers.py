@@ -1,0 +1,95 @@
+"""People cut as declared, and one table's learner over several sites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from unpooled.benchmark.cases import Case, ihdp, simulated
+from unpooled.benchmark.contenders.peer import Predict, Said, Table, peer
+from unpooled.benchmark.contenders.simple import ESTIMATORS
+from unpooled.errors import DataError
+
+CASE = simulated("fedci-data1", 3, sites=3, rows=20, test=7, valid=5)
+
+
+def test_training_test_and_tuning_people_are_apart_and_the_truth_is_the_test_peoples() -> None:
+    assert [len(frame) for frame in CASE.train.values()] == [20, 20, 20]
+    assert [len(frame) for frame in CASE.test.values()] == [7, 7, 7]
+    assert [len(frame) for frame in CASE.valid.values()] == [5, 5, 5]
+    for site, people in CASE.test.items():
+        truth = CASE.test_truth[CASE.test_truth["site"] == site]
+        factual = np.where(people["w"] == 1, truth["y1"], truth["y0"])
+        np.testing.assert_array_equal(people["y"], factual)
+        assert not set(people["x1"]) & set(CASE.valid[site]["x1"])
+        assert not set(people["x1"]) & set(CASE.train[site]["x1"])
+
+
+def test_fewer_sites_are_the_first_ones_unchanged() -> None:
+    two = CASE.first(2)
+    assert list(two.train) == ["site1", "site2"]
+    assert set(two.test_truth["site"]) == {"site1", "site2"}
+    pd.testing.assert_frame_equal(two.train["site2"], CASE.train["site2"])
+
+
+def test_ihdp_is_cut_in_file_order_and_never_scores_a_training_person(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(747, 30))
+    rows[:, 0] = np.arange(747) % 2
+    rows[:, 5] = np.arange(747)  # x1: who it is
+    pd.DataFrame(rows).to_csv(tmp_path / "ihdp_npci_4.csv", header=False, index=False)
+    case = ihdp(tmp_path, 4)
+    assert case.train["site2"]["x1"].tolist() == list(range(249, 332))
+    assert case.test["site2"]["x1"].tolist() == list(range(332, 415))
+    assert case.valid["site3"]["x1"].tolist() == list(range(664, 747))
+    truth = case.test_truth[case.test_truth["site"] == "site2"]
+    people = case.test["site2"]
+    np.testing.assert_allclose(people["y"], np.where(people["w"] == 1, truth["y1"], truth["y0"]))
+    with pytest.raises(DataError, match="ihdp_npci_9"):
+        ihdp(tmp_path, 9)
+
+
+def _mean_outcome(train: Table, valid: Table, seed: int) -> Predict:
+    """Says of everybody the mean outcome of the table it saw."""
+    return lambda x: Said(np.full(len(x), train.y.mean()))
+
+
+def test_arrangements_show_a_learner_one_site_the_sites_in_turn_or_the_stack() -> None:
+    means = np.array([frame["y"].mean() for frame in CASE.train.values()])
+    said = {how: peer(_mean_outcome)(CASE, how, 0)[0].prediction for how in ("local", "bagged", "combined")}
+    np.testing.assert_allclose(said["local"], np.repeat(means, 7))
+    np.testing.assert_allclose(said["bagged"], means.mean())
+    np.testing.assert_allclose(said["combined"], means.mean())  # sites of one size
+
+
+def test_a_persons_own_outcome_stands_in_for_its_model_in_imputation() -> None:
+    def learner(train: Table, valid: Table, seed: int) -> Predict:
+        return lambda x: Said(np.full(len(x), 10.0), np.full(len(x), 1.0))
+
+    estimate, _ = peer(learner)(CASE, "combined", 0)
+    people = pd.concat(CASE.test.values())
+    expected = np.where(people["w"] == 1, people["y"] - 1.0, 11.0 - people["y"])
+    np.testing.assert_allclose(estimate.imputation, expected)
+    np.testing.assert_array_equal(estimate.prediction, 10.0)
+
+
+def test_simple_contenders_find_a_constant_effect_of_lines() -> None:
+    rng = np.random.default_rng(1)
+
+    def people(count: int) -> pd.DataFrame:
+        frame = pd.DataFrame(rng.normal(size=(count, 2)), columns=["x1", "x2"])
+        frame["w"] = rng.integers(0, 2, count)
+        frame["y"] = 2.0 * frame["x1"] + 3.0 * frame["w"] + 0.01 * rng.normal(size=count)
+        return frame
+
+    parts = [{"a": people(40), "b": people(40)} for _ in range(3)]
+    truth = pd.DataFrame({"site": ["a"] * 40 + ["b"] * 40, "y0": 0.0, "y1": 3.0, "mu0": 0.0, "mu1": 3.0})
+    case = Case(*parts, truth, truth)
+    for name in ("constant", "ridge", "gp"):
+        estimate, cost = ESTIMATORS[name](case, "combined", 0)
+        np.testing.assert_allclose(estimate.prediction, 3.0, atol=0.1)
+        np.testing.assert_allclose(estimate.imputation, 3.0, atol=0.15)
+        assert cost == {}
+    assert ESTIMATORS["gp"](case, "combined", 0)[0].prediction_draws.shape == (400, 80)
