@@ -19,7 +19,7 @@ from oracle.world import SIZES, STUDY, frames
 from unpooled.coordinator.rounds import Conduct, Round
 from unpooled.coordinator.study_rounds import ROUNDS_BEFORE_FITTING, study_rounds
 from unpooled.engines.in_process import open_sites
-from unpooled.errors import ResultsError, StudyError, UnpooledError
+from unpooled.errors import DataError, ResultsError, StudyError, UnpooledError
 from unpooled.estimators import ESTIMATORS, Estimator
 from unpooled.methods.method import METHODS, find, settings_of
 from unpooled.protocol.codec import encode
@@ -74,6 +74,7 @@ def test_results_are_finite_and_shaped_by_draws_sites_and_people(done: Done, cas
     assert model.effect_draws(PEOPLE, site="south").shape == (draws, 4)
     assert model.ite_draws("south").shape == (draws, SIZES["south"])
     assert model.ite("south", TABLES["east"].head(3)).shape == (3,)
+    assert model.ite("south", TABLES["east"].head(1)).shape == (1,)
     for numbers in (
         model.result_.site_effects,
         model.effect_draws(PEOPLE, site="south"),
@@ -152,6 +153,12 @@ def test_a_saved_model_gives_the_same_numbers_beside_its_tables(done: Done, tmp_
     pd.testing.assert_frame_equal(loaded.summary(), model.summary())
     with pytest.raises(StudyError, match="attach"):
         loaded.effect(PEOPLE, site="south")
+    with pytest.raises(StudyError, match="south"):
+        loaded.attach({"sout": TABLES["south"]})
+    with pytest.raises(DataError, match="level"):
+        loaded.attach({"south": TABLES["south"].assign(w=TABLES["south"]["w"] + 5)})
+    with pytest.raises(StudyError, match="attach"):
+        loaded.attach({"south": TABLES["south"]}).effect(PEOPLE, site="north")
     loaded.attach(TABLES)
     effects = [each.effect_draws(PEOPLE, site="south") for each in (loaded, model)]
     np.testing.assert_array_equal(*effects)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from unpooled.errors import DataError
 from unpooled.protocol.messages import Describe, Message, Summarise, Tree
 from unpooled.study import Description, Schema, Study, agree
 
+SMALLEST = 1e-70
+"""Least sd of a column: its fourth power must still be a number."""
 FLAG_SCALE = 0.25
 """Least number that a 0/1 column is divided by: the sd of a flag that 7 % of people carry."""
 
@@ -31,11 +34,12 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     schema = agree(descriptions, study.columns)
     sent = schema.model_dump(mode="json")
     first = yield from _sums(Summarise(sent))
-    _refuse_identical(first, tuple(descriptions))
     centre = first["total"].sum(axis=0) / first["count"].sum()
     second = yield from _sums(Summarise(sent, centre))
+    _refuse_identical(second, tuple(descriptions))
+    _refuse_constant(schema, centre, second, study)
     scaling = _scaling(schema, centre, second)
-    _refuse_degenerate(schema, scaling, study)
+    _refuse_repeated(schema, second, study)
     return Agreement(schema, scaling, descriptions)
 
 
@@ -48,17 +52,13 @@ def _sums(question: Message) -> Procedure[Tree]:
 def _scaling(schema: Schema, centre: np.ndarray, sums: Tree) -> Tree:
     total = sums["count"].sum()
     sd = np.sqrt(sums["power2"].sum(axis=0) / total)
-    # Numerically constant counts as constant; it is refused by name below.
-    constant = sd <= 1e-10 * np.maximum(np.abs(centre), 1e-300)
     binary = np.array(schema.binary, dtype=bool)
-    safe = np.where(constant, 1.0, sd)
     # A rare flag divided by its sd would put its few people far outside everybody else.
-    safe[:-1] = np.where(binary & ~constant[:-1], np.maximum(safe[:-1], FLAG_SCALE), safe[:-1])
-    covariance = sums["cross"].sum(axis=0) / total
+    safe = np.append(np.where(binary, np.maximum(sd[:-1], FLAG_SCALE), sd[:-1]), sd[-1])
+    covariance = sums["cross"].sum(axis=0)[:-1, :-1] / total
     return {
         "mean": centre[:-1],
         "sd": safe[:-1],
-        "constant": constant,
         "outcome_mean": float(centre[-1]),
         "outcome_sd": float(safe[-1]),
         "correlation": covariance / np.outer(safe[:-1], safe[:-1]),
@@ -81,32 +81,51 @@ def _site_moments(sums: Tree, sd: np.ndarray, binary: np.ndarray) -> np.ndarray:
 
 
 def _refuse_identical(sums: Tree, sites: tuple[str, ...]) -> None:
-    for i in range(len(sites)):
-        for j in range(i + 1, len(sites)):
-            same_count = sums["count"][i] == sums["count"][j]
-            if same_count and np.array_equal(sums["total"][i], sums["total"][j]):
-                raise DataError(
-                    "every site must hold its own people",
-                    found=f"sites '{sites[i]}' and '{sites[j]}' report the same rows and the same sums",
-                    remedy="check that one table was not given twice",
-                )
+    """Equal in every moment, up to the order of the rows."""
+    for i, j in combinations(range(len(sites)), 2):
+        same_count = sums["count"][i] == sums["count"][j]
+        # Odd moments of tables that are all alike vanish up to rounding, so they are not compared.
+        if same_count and all(_close(sums[n][i], sums[n][j]) for n in ("power2", "power4", "cross")):
+            raise DataError(
+                "every site must hold its own people",
+                found=f"sites '{sites[i]}' and '{sites[j]}' report the same rows and the same moments",
+                remedy="check that one table was not given twice",
+            )
 
 
-def _refuse_degenerate(schema: Schema, scaling: Tree, study: Study) -> None:
-    names = [*schema.features, study.columns.outcome]
-    constant = [name for name, flag in zip(names, scaling["constant"], strict=True) if flag]
+def _close(left: np.ndarray, right: np.ndarray) -> bool:
+    return np.allclose(left, right, rtol=1e-9, atol=1e-9 * float(np.max(np.abs(left))))
+
+
+def _refuse_constant(schema: Schema, centre: np.ndarray, sums: Tree, study: Study) -> None:
+    sd = np.sqrt(sums["power2"].sum(axis=0) / sums["count"].sum())
+    # Numerically constant counts as constant, and so does what is too small to be raised to a power.
+    flat = sd <= np.maximum(1e-10 * np.abs(centre), SMALLEST)
+    constant = [name for name, flag in zip(schema.features, flat[:-1], strict=True) if flag]
+    constant += [column.name for column in schema.covariates if not column.features]
     if constant:
         raise DataError(
             "every column must vary over the sites",
             found=f"constant: {', '.join(constant)}",
             remedy="leave the column out of the study",
         )
-    spread = np.sqrt(np.diagonal(scaling["correlation"]))
-    correlation = np.abs(scaling["correlation"]) / np.outer(spread, spread) - np.eye(len(schema.features))
-    first, second = np.unravel_index(np.argmax(correlation), correlation.shape)
+    if flat[-1]:
+        raise DataError(
+            f"the outcome '{study.columns.outcome}' must vary over the sites",
+            found="the same value for everybody",
+            remedy="choose another outcome, or look at how it was read",
+        )
+
+
+def _refuse_repeated(schema: Schema, sums: Tree, study: Study) -> None:
+    cross = sums["cross"].sum(axis=0)
+    spread = np.sqrt(np.diagonal(cross))
+    correlation = np.abs(cross) / np.outer(spread, spread) - np.eye(len(spread))
+    first, second = sorted(np.unravel_index(np.argmax(correlation), correlation.shape))
     if correlation[first, second] > 1.0 - 1e-9:
+        names = [*schema.features, f"{study.columns.outcome} (the outcome)"]
         raise DataError(
             "no column may repeat another",
-            found=f"'{schema.features[first]}' and '{schema.features[second]}' say the same at every site",
+            found=f"'{names[first]}' and '{names[second]}' say the same at every site",
             remedy="leave one of the two out of the study",
         )

@@ -28,8 +28,9 @@ def read(source: Table, columns: Columns, *, site: str, names: tuple[str, ...] |
     """
     needed = columns.names if names is None else names
     if isinstance(source, pd.DataFrame):
-        require_columns(needed, source.columns, site=site)
-        frame = source.loc[:, list(needed)]
+        named = source.set_axis([str(name) for name in source.columns], axis=1)
+        require_columns(needed, named.columns, site=site)
+        frame = named.loc[:, list(needed)]
     else:
         frame = _stored(_source(source, site), needed, site)
     if len(frame) == 0:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from unpooled.data import Table, check, read
 from unpooled.errors import StudyError
+from unpooled.methods.method import find
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
 from unpooled.protocol.messages import Message
@@ -26,12 +27,23 @@ def open_sites(study: Study, tables: Mapping[str, Table] | None, limits: Limits)
             found="no sites",
             remedy="give tables to fit, or [sites.NAME] in the study",
         )
+    _require_complete_columns(study)
     sites = {}
     for name, source in sources.items():
         frame = read(source, study.columns, site=name)
         check(frame, study.columns, site=name)
         sites[name] = Site(name, frame, study.columns, limits)
     return sites
+
+
+def _require_complete_columns(study: Study) -> None:
+    """A confounder that a method would leave aside must not be left aside silently."""
+    if study.columns.incomplete and not find(study.method.name).takes_incomplete:
+        raise StudyError(
+            f"the method '{study.method.name}' uses complete columns only",
+            found=f"incomplete: {', '.join(study.columns.incomplete)}",
+            remedy="leave these columns out, complete them first, or choose a method for incomplete ones",
+        )
 
 
 class InProcess:

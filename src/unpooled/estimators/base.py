@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
 
+from unpooled.coordinator.aggregate import aggregate
 from unpooled.coordinator.checkpoint import Checkpoint
 from unpooled.coordinator.journal import Journal
 from unpooled.coordinator.rounds import Conduct, Round
@@ -143,8 +144,12 @@ class Estimator(BaseEstimator):
     def attach(self, sites: Mapping[str, Table] | None = None, *, limits: Limits = NONE) -> Self:
         """Stand a loaded model beside its sites' tables again, for effects of people."""
         result = self._fitted()
-        self.sites_ = open_sites(result.study, sites, limits)
-        InProcess(self.sites_).exchange(result.adopt())
+        opened = open_sites(result.study, sites, limits)
+        for name in opened:
+            self._known(name)
+        replies, _ = InProcess(opened).exchange(result.adopt())
+        aggregate(replies)  # a refusal becomes an error
+        self.sites_ = opened
         return self
 
     def _fitted(self) -> Result:
@@ -169,5 +174,11 @@ class Estimator(BaseEstimator):
                 "effects of people are computed beside their site's table",
                 found="a loaded model without tables",
                 remedy="model.attach(sites) with the same tables as in the study",
+            )
+        if site not in self.sites_:
+            raise StudyError(
+                "effects of people are computed beside their site's table",
+                found=f"no table of site '{site}' attached",
+                remedy=f"model.attach({{'{site}': …}}) with the same table as in the study",
             )
         return self.sites_[site]

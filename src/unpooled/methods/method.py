@@ -32,6 +32,8 @@ class Method(Protocol):
     """The face of a method's folder."""
 
     Settings: type[BaseModel]
+    takes_incomplete: bool
+    """Whether covariates listed as incomplete are used."""
 
     def context(self, settings: Any, scaling: Tree, seed: int) -> Tree:
         """Arrays that all parties share beside the settings."""
@@ -43,6 +45,14 @@ class Method(Protocol):
 
     def fit(self, settings: Any, context: Tree, seed: int) -> Procedure[Fitted]:
         """The whole inference as a procedure."""
+        ...
+
+    def folds(self, settings: Any) -> int:
+        """In how many folds people are held out in turn; 0: nobody is, and sites make no folds."""
+        ...
+
+    def features(self, settings: Any, context: Tree) -> int:
+        """Most numbers per person that any stage's statistics rest on: what a site's limits look at."""
         ...
 
     def most_rounds(self, settings: Any) -> int:

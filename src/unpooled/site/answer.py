@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import jax
 import numpy as np
+import pandas as pd
 
 from unpooled.data.describing import describe
 from unpooled.data.encoding import encode
-from unpooled.errors import MessageError, UnpooledError
+from unpooled.errors import DataError, MessageError, UnpooledError
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import (
     Adopt,
@@ -30,7 +33,7 @@ from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 from unpooled.site.limits import check_cells, check_parameters, check_rows
 from unpooled.site.site import Adoption, Site, adopt
-from unpooled.study import Schema
+from unpooled.study import Column, Schema
 
 
 def answer(site: Site, question: Message) -> Message:
@@ -47,14 +50,18 @@ def _answer(site: Site, question: Message) -> Message:
             described = describe(site.frame, site.columns)
             check_rows(site.limits, described.rows)
             check_cells(site.limits, {f"arm {level}": count for level, count in described.arms.items()})
+            check_cells(site.limits, _rarest(site.frame, described.columns))
             return Described(described.model_dump(mode="json"))
         case Summarise(schema, centre):
+            check_rows(site.limits, len(site.frame))
             return Summary(_summarise(site, Schema(**schema), centre))
         case Adopt():
-            site.adopted = adopt(site, question)
-            features = len(site.adopted.schema.features)
-            check_parameters(site.limits, features + 1, site.adopted.count)
-            return Adopted(site.adopted.count)
+            adopted = adopt(site, question)
+            features = adopted.method.features(adopted.settings, adopted.context)
+            check_parameters(site.limits, features, adopted.count)
+            check_cells(site.limits, _fold_cells(adopted))
+            site.adopted = adopted
+            return Adopted(adopted.count)
         case Ask(name, parameters):
             study = _adopted(site)
             result = one_by_one(_statistics, parameters, _stage(study, name), study.rows)
@@ -72,19 +79,58 @@ def _answer(site: Site, question: Message) -> Message:
     )
 
 
+def _rarest(frame: pd.DataFrame, columns: tuple[Column, ...]) -> dict[str, int]:
+    """How many people carry the rarest level of each categorical column: the levels' names are sent."""
+    categorical = [column.name for column in columns if column.kind == "categorical"]
+    return {name: min(Counter(frame[name].tolist()).values()) for name in categorical}
+
+
+def _fold_cells(study: Adoption) -> dict[str, int]:
+    """People by arm and fold: what all people's sums say less those without a fold is that fold's sums."""
+    arm, fold = (np.asarray(part)[: study.count] for part in (study.rows.treatment, study.rows.fold))
+    people = Counter(zip(arm.tolist(), fold.tolist(), strict=True))
+    return {f"fold {f + 1} of arm {int(a)}": count for (a, f), count in people.items()}
+
+
 def _summarise(site: Site, schema: Schema, centre: Tree) -> Tree:
     arrays = encode(site.frame, site.columns, schema, site=site.name)
     assert arrays.outcome is not None
+    check_cells(site.limits, _cells(schema, arrays.covariates))
+    _refuse_separating(schema, arrays.covariates, arrays.treatment, site.name)
     values = np.column_stack([arrays.covariates, arrays.outcome])
-    binary = np.flatnonzero(schema.binary)
-    ones = {schema.features[i]: int(arrays.covariates[:, i].sum()) for i in binary}
-    zeros = {f"{name} (zeros)": len(values) - count for name, count in ones.items()}
-    check_cells(site.limits, ones | zeros)
     if centre is None:
         return {"count": len(values), "total": values.sum(axis=0)}
     centred = values - centre
     powers = {f"power{k}": (centred**k).sum(axis=0) for k in (1, 2, 3, 4)}
-    return {"count": len(values), "cross": centred[:, :-1].T @ centred[:, :-1], **powers}
+    return {"count": len(values), "cross": centred.T @ centred, **powers}
+
+
+def _cells(schema: Schema, covariates: np.ndarray) -> dict[str, int]:
+    """People behind each value of each 0/1 feature, and behind a categorical column's reference level."""
+    people, cells, start = len(covariates), {}, 0
+    for column in schema.covariates:
+        ones = covariates[:, start : start + len(column.features)].sum(axis=0).astype(int)
+        start += len(column.features)
+        if column.kind == "numeric":
+            continue
+        cells |= dict(zip(column.features, ones.tolist(), strict=True))
+        cells |= {f"{name} (zeros)": people - one for name, one in zip(column.features, ones, strict=True)}
+        if column.kind == "categorical":
+            cells[f"{column.name} (its first level)"] = people - int(ones.sum())
+    return cells
+
+
+def _refuse_separating(schema: Schema, covariates: np.ndarray, treatment: np.ndarray, site: str) -> None:
+    """A covariate that is one value among the treated and another among the controls is the treatment."""
+    treated, control = covariates[treatment == 1], covariates[treatment == 0]
+    constant = (np.ptp(treated, axis=0) == 0) & (np.ptp(control, axis=0) == 0)
+    copies = np.flatnonzero(constant & (treated[:1] != control[:1]).ravel())
+    if len(copies):
+        raise DataError(
+            "no covariate may repeat the treatment",
+            found=f"'{schema.features[copies[0]]}' tells the arms apart exactly at site '{site}'",
+            remedy="leave the column out of the study",
+        )
 
 
 def _adopted(site: Site) -> Adoption:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.data import Table, check, encode, encode_covariates, read
+from unpooled.data import Table, encode, encode_covariates, read
 from unpooled.errors import StudyError
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows, make_rows
@@ -29,7 +29,6 @@ def individual_effects(site: Site, draws: Tree, people: Table | None) -> np.ndar
         own = study.method.individual_effects(study.settings, study.context, draws, study.rows, None)
         return own[:, : study.count]
     frame = read(people, site.columns, site=site.name)
-    check(frame, site.columns, site=site.name)
     arrays = encode(frame, site.columns, study.schema, site=site.name)
     assert arrays.outcome is not None
     outcome = (arrays.outcome - study.scaling["outcome_mean"]) / study.scaling["outcome_sd"]

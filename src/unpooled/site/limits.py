@@ -14,9 +14,9 @@ class Limits:
     rows: int = 10
     """Fewest rows that any statistic may rest on."""
     cell: int = 5
-    """Fewest people in an arm, or in either value of a binary column."""
+    """Fewest people in an arm, in a fold of an arm, or behind a value of a binary or categorical column."""
     share: float = 1.0 / 3.0
-    """Most parameters per row that a stage may ask about."""
+    """Most numbers per person that a stage's sums may rest on, as a share of the rows."""
 
 
 NONE = Limits(rows=0, cell=0, share=float("inf"))
@@ -39,14 +39,15 @@ def check_cells(limits: Limits, cells: dict[str, int]) -> None:
         raise LimitRefusal(
             f"every group must hold at least {limits.cell} people",
             found=f"smaller groups in: {', '.join(small)}",
-            remedy="merge rare categories, or leave the column or the site out",
+            remedy="merge rare categories, hold out fewer folds or choose one structure, or leave the column "
+            "or the site out",
         )
 
 
 def check_parameters(limits: Limits, parameters: int, count: int) -> None:
     if parameters > limits.share * count:
         raise LimitRefusal(
-            f"a site answers about at most {limits.share:.2g} parameters per row",
-            found=f"{parameters} parameters for {count} rows",
-            remedy="study fewer covariates, or leave this site out",
+            f"a site answers about at most {limits.share:.2g} features per row",
+            found=f"{parameters} features for {count} rows",
+            remedy="study fewer covariates, choose fewer basis functions, or leave this site out",
         )

@@ -54,7 +54,7 @@ def adopt(site: Site, question: Adopt) -> Adoption:
         standardise(arrays.covariates, question.scaling),
         arrays.treatment,
         (arrays.outcome - question.scaling["outcome_mean"]) / question.scaling["outcome_sd"],
-        fold=folds(arrays.treatment, getattr(settings, "folds", 1), [question.seed, 2, index]),
+        fold=folds(arrays.treatment, method.folds(settings), [question.seed, 2, index]),
         site=index,
     )
     stages = method.stages(settings, question.context)
@@ -68,10 +68,13 @@ def standardise(covariates: np.ndarray, scaling: Tree) -> np.ndarray:
 
 
 def folds(treatment: np.ndarray, count: int, seed: list[int]) -> np.ndarray:
-    """A fold for each row, each arm spread evenly over the folds; replays from the seed."""
+    """A fold for each row, each arm spread evenly over the folds; replays from the seed.
+
+    One fold of everybody where a method holds nobody out: without it there is nobody to tell of.
+    """
     rng = np.random.default_rng(seed)
-    fold = np.empty(len(treatment), dtype=np.int32)
+    fold = np.zeros(len(treatment), dtype=np.int32)
     for arm in (0.0, 1.0):
         people = np.flatnonzero(treatment == arm)
-        fold[people] = rng.permutation(len(people)) % count
+        fold[people] = rng.permutation(len(people)) % max(count, 1)
     return fold

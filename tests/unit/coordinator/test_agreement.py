@@ -79,8 +79,12 @@ def test_moments_of_sites_are_scipys_and_binary_columns_have_no_shape() -> None:
     ("changed", "words"),
     [
         ({"c": 4.0}, "constant: c"),
-        ({"y": 1.5}, "constant: y"),
+        ({"y": 1.5}, "the outcome 'y' must vary"),
         ({"c": lambda t: 3 - 2 * t["a"]}, "'a' and 'c'"),
+        ({"c": lambda t: 3 - 2 * t["y"]}, "'c' and 'y \\(the outcome\\)'"),
+        ({"c": lambda t: 7 - 2 * t["w"]}, "'c' tells the arms apart"),
+        ({"c": "the same word"}, "constant: c"),
+        ({"c": lambda t: 1e-90 * t["c"]}, "constant: c"),
     ],
 )
 def test_columns_that_say_nothing_are_refused_by_name(changed: dict, words: str) -> None:
@@ -92,3 +96,7 @@ def test_a_table_given_twice_is_refused() -> None:
     tables = _tables()
     with pytest.raises(DataError, match="'n' and 'again'"):
         _agree({**tables, "again": tables["n"]})
+    with pytest.raises(DataError, match="'n' and 'again'"):
+        _agree({**tables, "again": tables["n"].sample(frac=1.0, random_state=1)})
+    with pytest.raises(DataError, match="'n' and 'again'"):
+        _agree({"n": tables["n"], "again": tables["n"].iloc[::-1]})

@@ -55,3 +55,17 @@ def test_a_study_without_sites_is_refused() -> None:
         open_sites(STUDY, None, NONE)
     with pytest.raises(StudyError, match="at least one site"):
         open_sites(STUDY, {}, NONE)
+
+
+def test_a_confounder_is_not_left_aside_silently() -> None:
+    study = Study(treatment="w", outcome="y", covariates=["a"], incomplete=["u"])
+    with pytest.raises(StudyError, match="incomplete: u"):
+        open_sites(study, {"north": pd.DataFrame()}, NONE)
+
+
+def test_columns_may_be_named_by_numbers() -> None:
+    study = Study(treatment="1", outcome="2", covariates=["0"])
+    table = pd.DataFrame(np.column_stack([np.arange(6.0), np.arange(6) % 2, np.arange(6.0) ** 2]))
+    (site,) = open_sites(study, {"north": table}, NONE).values()
+    assert list(site.frame.columns) == ["1", "2", "0"]
+    assert list(table.columns) == [0, 1, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from unpooled.coordinator.rounds import Conduct
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import LimitRefusal
 from unpooled.methods.fedci import METHOD
-from unpooled.protocol.messages import Adopt
+from unpooled.protocol.messages import Adopt, Refusal
+from unpooled.site.answer import answer
 from unpooled.site.limits import NONE, Limits, check_cells, check_parameters, check_rows
 from unpooled.study import Study
 
@@ -29,10 +31,10 @@ def _table(rows: int, *, treated: int | None = None, ones: int | None = None) ->
     )
 
 
-def _adopt(tables: dict[str, pd.DataFrame], limits: Limits) -> None:
+def _adopt(tables: dict[str, pd.DataFrame], limits: Limits, structure: str = "projection") -> None:
     def procedure() -> Any:
         agreement = yield from reach_agreement(STUDY)
-        settings = METHOD.Settings(structure="projection")
+        settings = METHOD.Settings(structure=structure, basis=10)
         yield Adopt(
             schema=agreement.schema.model_dump(mode="json"),
             scaling=agreement.scaling,
@@ -52,25 +54,57 @@ REFUSED = {
     "too small an arm": (_table(30, treated=3), "arm 1"),
     "too few ones": (_table(30, ones=2), "groups in: b"),
     "too few zeros": (_table(30, ones=28), "b (zeros)"),
-    "too many parameters": (_table(30), "parameters per row"),
+    "too many features": (_table(60), "features per row"),
+    "a rare level": (_table(150).assign(b=["rare"] * 2 + ["common"] * 148), "groups in: b"),
+    "a small fold": (_table(150, treated=18), "of arm 1"),
 }
-LIMITS = {"too many parameters": Limits(share=0.05)}
+FOLDS = {"a small fold"}
 
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_every_limit_refuses_by_name_and_only_where_limits_are_on(what: str) -> None:
     table, words = REFUSED[what]
-    tables = {"big": _table(60), "small": table}
+    big = _table(160)
+    if "level" in what:
+        big["b"] = ["common", "other"] * 80
+    tables, structure = {"big": big, "small": table}, "auto" if what in FOLDS else "projection"
     with pytest.raises(LimitRefusal) as raised:
-        _adopt(tables, LIMITS.get(what, Limits()))
+        _adopt(tables, Limits(), structure)
     assert words in str(raised.value)
-    if what != "too many parameters":
-        assert "site 'small'" in str(raised.value)
-    _adopt(tables, NONE)
+    assert "site 'small'" in str(raised.value)
+    _adopt(tables, NONE, structure)
+    if what in FOLDS:
+        _adopt(tables, Limits(), "projection")  # nobody is held out, so there are no folds to be small
 
 
 def test_a_study_inside_the_limits_is_answered() -> None:
-    _adopt({"big": _table(60), "small": _table(30)}, Limits())
+    _adopt({"big": _table(160), "small": _table(120)}, Limits())
+
+
+def test_a_refused_adoption_is_not_adopted_and_sums_need_rows_too() -> None:
+    tables = {"big": _table(160), "small": _table(60)}
+    sites = open_sites(STUDY, tables, NONE)
+    asked: list[Any] = []
+
+    class Watched(InProcess):
+        def exchange(self, question: Any) -> Any:
+            asked.append(question)
+            return super().exchange(question)
+
+    def procedure() -> Any:
+        agreement = yield from reach_agreement(STUDY)
+        settings = METHOD.Settings()
+        context = METHOD.context(settings, agreement.scaling, 0)
+        schema, values = (part.model_dump(mode="json") for part in (agreement.schema, settings))
+        yield Adopt(schema, agreement.scaling, "fedci", values, context, 0, tuple(tables))
+
+    for _ in Conduct(procedure(), Watched(sites)):
+        pass
+    strict = replace(sites["small"], limits=Limits(), adopted=None)
+    assert isinstance(answer(strict, asked[-1]), Refusal)
+    assert strict.adopted is None
+    tiny = replace(sites["small"], limits=Limits(), frame=tables["small"].iloc[[0, 59]])
+    assert isinstance(answer(tiny, asked[1]), Refusal)
 
 
 def test_limits_bind_at_their_value() -> None:

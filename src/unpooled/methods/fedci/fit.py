@@ -37,9 +37,8 @@ class Fit:
     diagnostics: dict[str, Any]
 
 
-def fit(settings: Settings, evidences: dict[str, Evidence], seed: int) -> Procedure[Fit]:
-    """The collapsed inference."""
-    folds = settings.folds if len(evidences) > 1 else 0
+def fit(settings: Settings, evidences: dict[str, Evidence], folds: int, seed: int) -> Procedure[Fit]:
+    """The collapsed inference; with folds the structures are weighed, without there is one."""
     held = np.arange(-1, folds)
     ridge = yield from ask("ridge", {"free": {}, "fixed": {"fold": held}})
     starts = [_ridge(jax.tree.map(lambda leaf, i=i: leaf[i], ridge["total"])) for i in range(len(held))]

@@ -14,7 +14,7 @@ from unpooled.methods.fedci.draws import conditional_effects, individual_effects
 from unpooled.methods.fedci.effects import AverageEffect, HeldOut
 from unpooled.methods.fedci.fit import fit
 from unpooled.methods.fedci.settings import Settings
-from unpooled.methods.fedci.structures import Kernel, Projection
+from unpooled.methods.fedci.structures import GRID, Kernel, Projection
 from unpooled.methods.method import Fitted
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
@@ -23,12 +23,14 @@ from unpooled.protocol.stage import Stage
 EXACT_ROWS = 300
 """Up to so many rows at the largest site its remainder is kept exactly; beyond, only its diagonal."""
 CANDIDATES = ("projection", "isotropic")
+COMPONENTS = 2
 
 
 class FedCI:
     """See `unpooled.methods.method.Method`."""
 
     Settings = Settings
+    takes_incomplete = False
 
     def context(self, settings: Settings, scaling: Tree, seed: int) -> Tree:
         return {
@@ -51,10 +53,21 @@ class FedCI:
     def fit(self, settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
         if settings.inference == "variational":
             return (yield from variational.fit(settings, context, seed))
-        result = yield from fit(settings, _evidences(settings, context), seed)
+        result = yield from fit(settings, _evidences(settings, context), self.folds(settings), seed)
         site_effects = mix(result.effects, result.weights, settings.draws)
         draws = {"weights": result.weights, "structures": result.draws}
         return Fitted(draws, site_effects, {"weights": result.weights, "structures": result.diagnostics})
+
+    def folds(self, settings: Settings) -> int:
+        weighed = settings.inference == "collapsed" and len(_names(settings)) > 1
+        return settings.folds if weighed else 0
+
+    def features(self, settings: Settings, context: Tree) -> int:
+        width = 1 + len(context["correlation"])
+        if settings.inference == "variational":
+            return width
+        beyond = {"projection": COMPONENTS * len(GRID), "paper": 0}
+        return width + max(beyond.get(name, settings.basis) for name in _names(settings))
 
     def most_rounds(self, settings: Settings) -> int:
         if settings.inference == "variational":
@@ -99,7 +112,7 @@ def _evidence(name: str, settings: Settings, context: Tree) -> Evidence:
     }
     if name == "projection":
         return FeatureEvidence(
-            Projection(**shared, correlation=jnp.asarray(context["correlation"]), components=2)
+            Projection(**shared, correlation=jnp.asarray(context["correlation"]), components=COMPONENTS)
         )
     inducing = jnp.asarray(context["inducing"])[: 0 if name == "paper" else None]
     structure = Kernel(**shared, inducing=inducing, ard=name == "ard", tied=name == "paper")
