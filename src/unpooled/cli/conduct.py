@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unpooled.cli.progress import Watching
-from unpooled.errors import UnpooledError
 
 if TYPE_CHECKING:
     from unpooled.estimators import Estimator
@@ -27,7 +26,7 @@ def conduct(study: Study, folder: Path, *, resume: bool, show: bool) -> Estimato
     with Watching(most_rounds=bound, show=show) as watching:
         try:
             model.fit(study, watch=watching, checkpoint=checkpoint, resume=resume, journal=journal)
-        except UnpooledError:
+        except Exception:
             if not (watching.fitting or resume):  # nothing to go on with: leave the folder free again
                 checkpoint.unlink(missing_ok=True)
                 journal.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,26 +20,32 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="New or empty.")] = Path("results-demo"),
     resume: Resume = False,
     thorough: Annotated[
-        bool, typer.Option("--thorough", help="Weigh two shapes of the outcome, as `run` does: minutes.")
+        bool,
+        typer.Option(
+            "--thorough",
+            help="As `run` does: fit two kinds of outcome function, and weigh them by how well they predict "
+            "people left out. Takes minutes.",
+        ),
     ] = False,
     quiet: Quiet = False,
     json: Json = False,
     debug: Debug = 0,
 ) -> None:
     """Does quitting smoking change weight? A real study, in four regions that share no row."""
-    again = f"unpooled demo --output {output} --resume" + (" --thorough" if thorough else "")
+    words = ["unpooled", "demo", "--output", str(output), "--resume"]
+    again = shlex.join([*words, "--thorough"] if thorough else words)
     with answering(as_json=json, debug=debug, resume=again):
         from unpooled.cli.conduct import conduct
         from unpooled.cli.telling import tell_result
         from unpooled.data.nhefs import PUBLISHED, nhefs
-        from unpooled.report.results import claim
+        from unpooled.report.results import claimed
 
         data = nhefs()
-        folder = claim(output, resume=resume)
-        study = write_sites(data, folder, thorough=thorough)
-        if not (quiet or json):
-            _introduce(data)
-        conduct(study, folder, resume=resume, show=not (quiet or json))
+        with claimed(output, resume=resume) as folder:
+            study = write_sites(data, folder, thorough=thorough)
+            if not (quiet or json):
+                _introduce(data)
+            conduct(study, folder, resume=resume, show=not (quiet or json))
         tell_result(folder, as_json=json, quiet=quiet)
         if not json:
             typer.echo(f"Published: {PUBLISHED}.")
@@ -46,12 +53,14 @@ def demo(
 
 def write_sites(data: Nhefs, folder: Path, *, thorough: bool) -> Study:
     """A file per region, and the study over them: what a reader may run again with `unpooled run`."""
+    from unpooled.coordinator.checkpoint import writing
     from unpooled.study import Study
 
     tables = folder / "data"
-    tables.mkdir(exist_ok=True)
-    for site, frame in data.sites.items():
-        frame.to_csv(tables / f"{site}.csv", index=False)
+    with writing(folder):
+        tables.mkdir(exist_ok=True)
+        for site, frame in data.sites.items():
+            frame.to_csv(tables / f"{site}.csv", index=False)
     paths = {site: str((tables / f"{site}.csv").absolute()) for site in data.sites}
     method = {"name": "fedci"} if thorough else {"name": "fedci", "structure": "projection"}
     return Study(**{**data.study.model_dump(), "method": method, "sites": paths})

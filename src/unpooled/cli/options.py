@@ -10,7 +10,13 @@ import typer
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file, such as study.toml.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else; errors too.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; the answer in one line.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the study that stopped in this folder.")]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on with the study that stopped in this folder; study, seed and tables must be unchanged.",
+    ),
+]
 Debug = Annotated[
     int,
     typer.Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,15 +25,16 @@ def run(
     debug: Debug = 0,
 ) -> None:
     """Fit the study over its sites and write its results."""
-    again = f"unpooled run {study} --output {output} --resume" + ("" if seed is None else f" --seed {seed}")
+    words = ["unpooled", "run", str(study), "--output", str(output), "--resume"]
+    again = shlex.join(words if seed is None else [*words, "--seed", str(seed)])
     with answering(as_json=json, debug=debug, resume=again):
         from unpooled.cli.conduct import conduct
         from unpooled.cli.telling import tell_result
-        from unpooled.report.results import claim
+        from unpooled.report.results import claimed
 
         asked = _read(study, seed)
-        folder = claim(output, resume=resume)
-        conduct(asked, folder, resume=resume, show=not (quiet or json))
+        with claimed(output, resume=resume) as folder:
+            conduct(asked, folder, resume=resume, show=not (quiet or json))
         tell_result(folder, as_json=json, quiet=quiet)
 
 

@@ -7,11 +7,14 @@ optimiser's state exactly; no state has to be serialised.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgpack
 
-from unpooled.errors import ResultsError
+from unpooled.errors import MessageError, ResultsError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.messages import Message, Statistics, Tree
 
@@ -42,29 +45,48 @@ class Checkpoint:
                 remedy="resume with the same study, settings and version, or start a new results folder",
             )
         self._next += 1
-        message = decode(reply)
-        assert isinstance(message, Statistics)
-        return message.total
+        return _decoded(reply, self._path)
 
     def append(self, question: Message, reply: Tree) -> None:
         """Record one round; on disk before the next question is put."""
         record = (_digest(question), _bytes(reply))
         self._stored.append(record)
         self._next += 1
-        with self._path.open("ab") as file:
+        with writing(self._path.parent), self._path.open("ab") as file:
             file.write(_packed(record))
             file.flush()
 
 
 def require_same(before: Tree, now: Tree) -> None:
-    """Refuse to go on where a site describes another table than when the study began."""
-    changed = [site for site in now if _bytes(before.get(site)) != _bytes(now[site])]
-    if changed:
+    """Refuse to go on where a site left, came, or describes another table than when the study began."""
+    parts = {
+        "another table at": [
+            site for site in now if site in before and _bytes(before[site]) != _bytes(now[site])
+        ],
+        "no longer in the study": [site for site in before if site not in now],
+        "new in the study": [site for site in now if site not in before],
+    }
+    found = [f"{what}: {', '.join(sites)}" for what, sites in parts.items() if sites]
+    if found:
         raise ResultsError(
             "a resumed study must meet the tables it began with",
-            found=f"another table at: {', '.join(changed)}",
-            remedy="bring the old tables back, or start a new results folder",
+            found="; ".join(found),
+            remedy="bring the old sites and tables back, or start a new results folder",
         )
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """A disk that is full or may not be written is the user's to mend, and no defect of this program."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ResultsError(
+            "the results folder must be one that can be written",
+            found=f"{folder} cannot be written ({reason})",
+            remedy="make room there, or get the right to write there, or choose another folder",
+        ) from None
 
 
 def _bytes(reply: Tree) -> bytes:
@@ -75,17 +97,38 @@ def _digest(question: Message) -> bytes:
     return hashlib.sha256(encode(question)).digest()
 
 
+def _decoded(reply: bytes, path: Path) -> Tree:
+    try:
+        message = decode(reply)
+    except MessageError:  # its advice is for parties that talk to each other, not for a file
+        raise _damaged(path) from None
+    if not isinstance(message, Statistics):
+        raise _damaged(path)
+    return message.total
+
+
 def _read(path: Path) -> list[tuple[bytes, bytes]]:
-    """Every whole record; a last one cut short by a crash is dropped."""
-    with path.open("rb") as file:
-        unpacker = msgpack.Unpacker(file, max_buffer_size=2**31 - 1)
-        records = []
-        try:
-            for digest, reply in unpacker:
-                records.append((digest, reply))
-        except (ValueError, msgpack.UnpackException):
-            pass
-    return records
+    """Every whole record; a last one cut short by a crash is dropped: the unpacker stops before it."""
+    try:
+        with path.open("rb") as file:
+            records = list(msgpack.Unpacker(file, max_buffer_size=2**31 - 1))
+    except (ValueError, TypeError, OSError, msgpack.UnpackException):
+        raise _damaged(path) from None
+    if not all(_is_record(record) for record in records):
+        raise _damaged(path)
+    return [(digest, reply) for digest, reply in records]
+
+
+def _is_record(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(part, bytes) for part in value)
+
+
+def _damaged(path: Path) -> ResultsError:
+    return ResultsError(
+        "a study can only go on from a whole checkpoint",
+        found=f"a checkpoint that is damaged or cannot be read: {path}",
+        remedy="bring an undamaged copy of the file back, or run the study anew in another folder",
+    )
 
 
 def _packed(record: tuple[bytes, bytes]) -> bytes:
@@ -94,9 +137,10 @@ def _packed(record: tuple[bytes, bytes]) -> bytes:
 
 def _write(path: Path, records: list[tuple[bytes, bytes]]) -> None:
     """Whole records only, and never less than before: written beside the old file, then put in its place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".new")
-    with beside.open("wb") as file:
-        for record in records:
-            file.write(_packed(record))
-    beside.replace(path)
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("wb") as file:
+            for record in records:
+                file.write(_packed(record))
+        beside.replace(path)

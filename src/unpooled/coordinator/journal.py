@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unpooled.coordinator.checkpoint import writing
 from unpooled.coordinator.rounds import Round
+from unpooled.errors import ResultsError
 
 
 @dataclass
@@ -19,15 +21,50 @@ class Journal:
     path: Path | None = None
     rounds: list[Round] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        """A line that a crash cut short goes now: the next one would be written behind it."""
+        if self.path is not None and self.path.exists():
+            _drop_cut_line(self.path)
+            read_lines(self.path)  # damage is better met before the fit than after it
+
     def record(self, happened: Round) -> None:
         self.rounds.append(happened)
         if self.path is not None:
-            with self.path.open("a", encoding="utf-8") as file:
+            with writing(self.path.parent), self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line(happened)) + "\n")
 
     def cost(self) -> dict[str, Any]:
         """Rounds, seconds, and bytes by site."""
         return cost(self.rounds)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Every whole line of a journal; a last one cut short by a crash is dropped."""
+    try:
+        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+        lines = [json.loads(text) for text in whole.split("\n") if text]
+    except (OSError, ValueError):
+        raise _damaged(path) from None
+    if not all(isinstance(one, dict) for one in lines):
+        raise _damaged(path)
+    return lines
+
+
+def _damaged(path: Path) -> ResultsError:
+    return ResultsError(
+        "a study can only go on from a whole journal",
+        found=f"a journal that is damaged or cannot be read: {path}",
+        remedy="bring an undamaged copy of the file back, or run the study anew in another folder",
+    )
+
+
+def _drop_cut_line(path: Path) -> None:
+    with writing(path.parent):
+        content = path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            with path.open("r+b") as file:
+                file.truncate(whole)
 
 
 def line(happened: Round) -> dict[str, Any]:

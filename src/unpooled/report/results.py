@@ -6,6 +6,8 @@ import json
 import math
 import platform
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from unpooled.coordinator.journal import Journal, line
+from unpooled.coordinator.checkpoint import writing
+from unpooled.coordinator.journal import Journal, line, read_lines
 from unpooled.diagnostics.disclosure import Line, cost, left
 from unpooled.errors import ResultsError
 from unpooled.methods import method as methods
@@ -29,18 +32,45 @@ PACKAGES = ("unpooled", "jax", "jaxlib", "numpy", "scipy", "pandas", "equinox")
 def claim(folder: Path | str, *, resume: bool = False) -> Path:
     """Take a folder for results: it must be new or empty, or hold a study to go on with."""
     folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise _in_the_way("a file of that name", "choose another name")
-    if folder.is_dir() and any(folder.iterdir()):
-        if not resume:
+    with writing(folder):
+        if folder.exists() and not folder.is_dir():
+            raise _in_the_way("a file of that name", "choose another name")
+        if resume:
+            _require_begun(folder)
+        elif _has_files(folder):
             raise _in_the_way(f"files in {folder}", "choose another folder, or go on with --resume")
-        if not (folder / CHECKPOINT).exists():
-            raise _in_the_way(f"files in {folder}, none of a study", "choose another folder")
-    try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        raise _in_the_way(f"a place that cannot be written: {folder}", "choose another folder") from None
     return folder
+
+
+@contextmanager
+def claimed(folder: Path | str, *, resume: bool = False) -> Iterator[Path]:
+    """A claimed folder to work in; where the work fails and leaves it empty, it goes if it was made here."""
+    folder = Path(folder)
+    with writing(folder):
+        made = [one for one in (folder, *folder.parents) if not one.exists()]
+    try:
+        yield claim(folder, resume=resume)
+    except BaseException:
+        for one in made:
+            with suppress(OSError):  # not empty: there is something to go on with
+                one.rmdir()
+        raise
+
+
+def _has_files(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def _require_begun(folder: Path) -> None:
+    if (folder / CHECKPOINT).exists():
+        return
+    held = "files, but none of a study" if _has_files(folder) else "nothing to go on with"
+    raise ResultsError(
+        "--resume must be given the folder of a study that began",
+        found=f"{held}: {folder}",
+        remedy="correct the folder, or leave out --resume to begin anew",
+    )
 
 
 def _in_the_way(found: str, remedy: str) -> ResultsError:
@@ -56,6 +86,12 @@ def write_results(model: Model, folder: Path | str) -> Path:
     folder = Path(folder)
     if not (folder / JOURNAL).exists():
         claim(folder)
+    with writing(folder):
+        _write(model, folder)
+    return folder
+
+
+def _write(model: Model, folder: Path) -> None:
     lines = _lines(model, folder)
     model.summary(alpha=ALPHA).to_csv(folder / "summary.csv")
     _draws(model).to_csv(folder / "draws.csv", index_label="draw")
@@ -66,7 +102,6 @@ def write_results(model: Model, folder: Path | str) -> Path:
     model.save(folder / "model")
     text = json.dumps(finite(content), indent=2, allow_nan=False)
     (folder / RESULT).write_text(text + "\n", encoding="utf-8")
-    return folder
 
 
 def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
@@ -126,7 +161,7 @@ def _lines(model: Model, folder: Path) -> list[Line] | None:
     """The whole history: the folder's journal, else the model's own, which is then written there."""
     path = folder / JOURNAL
     if path.exists():
-        return [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
+        return read_lines(path)
     journal = getattr(model, "journal_", None)
     if not isinstance(journal, Journal):  # a loaded model: its rounds are long past
         return None

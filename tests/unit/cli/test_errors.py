@@ -89,6 +89,7 @@ def test_a_missing_table_exits_with_3_and_leaves_the_folder_free(study, tmp_path
         result = run(*words)
         assert result.exit_code == 3
         assert json.loads(result.stdout)["error"]["kind"] == "DataError"
+        assert not (tmp_path / "results").exists()
 
 
 def test_sites_that_do_not_agree_leave_the_folder_free(study, tmp_path):
@@ -99,7 +100,7 @@ def test_sites_that_do_not_agree_leave_the_folder_free(study, tmp_path):
     result = run("run", tmp_path / "study.toml", "--output", tmp_path / "results")
     assert result.exit_code == 3
     assert "exactly two levels" in result.stderr
-    assert list((tmp_path / "results").iterdir()) == []
+    assert not (tmp_path / "results").exists()
 
 
 def test_an_unknown_setting_suggests_the_nearest(study, tmp_path):
@@ -108,6 +109,7 @@ def test_an_unknown_setting_suggests_the_nearest(study, tmp_path):
     result = run("run", path, "--output", tmp_path / "results")
     assert result.exit_code == 2
     assert "did you mean 'draws'?" in result.stderr
+    assert not (tmp_path / "results").exists()
 
 
 def test_results_in_the_way_exit_with_7(study, tmp_path):
@@ -115,6 +117,23 @@ def test_results_in_the_way_exit_with_7(study, tmp_path):
     result = run("run", study, "--output", tmp_path, "--json")
     assert result.exit_code == 7
     assert json.loads(result.stdout)["error"]["kind"] == "ResultsError"
+
+
+def test_a_refusal_leaves_no_parent_that_it_made_and_every_folder_that_was_there(study, tmp_path):
+    broken = tmp_path / "study.toml"
+    broken.write_text(study.read_text())  # its tables are not beside it here
+    assert run("run", broken, "--output", tmp_path / "a" / "b").exit_code == 3
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "mine").mkdir()
+    assert run("run", broken, "--output", tmp_path / "mine").exit_code == 3
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_resuming_nothing_exits_with_7(study, tmp_path):
+    result = run("run", study, "--output", tmp_path / "results", "--resume")
+    assert result.exit_code == 7
+    assert "nothing to go on with" in result.stderr
+    assert not (tmp_path / "results").exists()
 
 
 def test_an_unknown_option_exits_with_2():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Generator
 from pathlib import Path
@@ -11,10 +12,11 @@ import msgpack
 import numpy as np
 import pytest
 
-from unpooled.coordinator.checkpoint import Checkpoint
-from unpooled.coordinator.journal import Journal, cost
+from unpooled.coordinator.checkpoint import Checkpoint, require_same
+from unpooled.coordinator.journal import Journal, cost, read_lines
 from unpooled.coordinator.rounds import Conduct, Round, label
 from unpooled.errors import LimitRefusal, ResultsError
+from unpooled.protocol.codec import encode
 from unpooled.protocol.engine import Traffic
 from unpooled.protocol.messages import Adopt, Adopted, Ask, Message, PullBack, Refusal, Statistics, Together
 
@@ -89,6 +91,13 @@ def test_a_site_whose_table_changed_meanwhile_is_named(tmp_path: Path) -> None:
         _run(Conduct(procedure(), Stub(rows=10), Checkpoint(path, resume=True)))
 
 
+def test_a_site_that_left_or_came_meanwhile_is_named() -> None:
+    with pytest.raises(ResultsError, match="no longer in the study: b"):
+        require_same({"a": {"rows": 9}, "b": {"rows": 9}}, {"a": {"rows": 9}})
+    with pytest.raises(ResultsError, match="new in the study: b"):
+        require_same({"a": {"rows": 9}}, {"a": {"rows": 9}, "b": {"rows": 9}})
+
+
 def test_a_resumed_study_puts_only_the_adoption_and_what_was_never_asked(tmp_path: Path) -> None:
     path = tmp_path / "rounds"
     _run(Conduct(procedure(), Stub(), Checkpoint(path)), stop_after=4)
@@ -126,6 +135,40 @@ def test_a_record_cut_short_loses_its_last_round_only(tmp_path: Path) -> None:
         unpacker = msgpack.Unpacker()
         unpacker.feed(path.read_bytes())
         assert len(list(unpacker)) == 4
+
+
+JUNK = [b"junk, not a record", b"\xc1", bytes(40), msgpack.packb(["digest", "reply"]), msgpack.packb([b"d"])]
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_a_damaged_record_is_refused_and_left_as_it_is(tmp_path: Path, junk: bytes) -> None:
+    path = tmp_path / "rounds"
+    path.write_bytes(junk)
+    with pytest.raises(ResultsError, match="damaged"):
+        Checkpoint(path, resume=True)
+    assert path.read_bytes() == junk
+
+
+@pytest.mark.parametrize("reply", [b"\xc1", msgpack.packb(3), encode(Adopted(9))])
+def test_a_reply_that_does_not_decode_is_a_damaged_record(tmp_path: Path, reply: bytes) -> None:
+    path = tmp_path / "rounds"
+    path.write_bytes(bytes(msgpack.packb([hashlib.sha256(encode(ADOPT)).digest(), reply]) or b""))
+    with pytest.raises(ResultsError, match="damaged"):
+        Checkpoint(path, resume=True).recall(ADOPT)
+
+
+def test_a_record_that_cannot_be_written_is_told_with_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResultsError, match="cannot be written") as raised:
+        Checkpoint(tmp_path / "file" / "rounds")
+    assert str(tmp_path / "file") in raised.value.found
+    checkpoint = Checkpoint(tmp_path / "folder" / "rounds")
+    (tmp_path / "folder" / "rounds").unlink()
+    (tmp_path / "folder").rmdir()
+    with pytest.raises(ResultsError, match="cannot be written"):
+        checkpoint.append(ADOPT, {"a": 9})
+    with pytest.raises(ResultsError, match="cannot be written"):
+        Journal(tmp_path / "folder" / "journal").record(Round(1, "s", 0.1, {}, False))
 
 
 def test_without_resume_an_old_record_is_begun_anew(tmp_path: Path) -> None:
@@ -206,3 +249,21 @@ def test_the_journal_is_json_whatever_the_objective(tmp_path: Path, objective: f
     journal.record(Round(1, "s", 0.1, {"a": Traffic(1, 2)}, False, objective))
     line = json.loads((tmp_path / "journal.jsonl").read_text(), parse_constant=refuse)
     assert line["objective"] in (None, 1.5)
+
+
+def test_a_line_that_was_cut_short_goes_before_the_next_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    happened = Round(1, "s", 0.1, {"a": Traffic(1, 2)}, False)
+    Journal(path).record(happened)
+    path.write_text(path.read_text() + path.read_text()[:25])
+    assert len(read_lines(path)) == 1
+    Journal(path).record(happened)
+    assert path.read_text().count("\n") == len(read_lines(path)) == 2
+
+
+@pytest.mark.parametrize("junk", [b"junk\n", b"3\n", b"\xff\n"])
+def test_a_damaged_journal_is_refused_before_the_fit(tmp_path: Path, junk: bytes) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(junk)
+    with pytest.raises(ResultsError, match="damaged"):
+        Journal(path)

@@ -9,7 +9,7 @@ import pytest
 
 from unpooled.errors import ResultsError
 from unpooled.report import claim, write_results
-from unpooled.report.results import finite
+from unpooled.report.results import _lines, claimed, finite
 from unpooled.study import read_study
 
 
@@ -88,9 +88,48 @@ def test_resuming_needs_a_study_to_go_on_with(tmp_path):
         claim(tmp_path, resume=True)
 
 
+def test_resuming_in_a_new_or_empty_folder_is_refused_and_makes_none(tmp_path):
+    for folder in (tmp_path, tmp_path / "a" / "b"):
+        with pytest.raises(ResultsError, match="nothing to go on with"):
+            claim(folder, resume=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_empty_or_new_folder_may_be_claimed(tmp_path):
     assert claim(tmp_path) == tmp_path
-    assert claim(tmp_path / "a" / "b", resume=True).is_dir()
+    assert claim(tmp_path / "a" / "b").is_dir()
+
+
+def test_a_folder_that_stays_empty_goes_again_with_the_parents_made_for_it(tmp_path):
+    with pytest.raises(KeyError), claimed(tmp_path / "a" / "b"):
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(KeyError), claimed(tmp_path):
+        raise KeyError
+    assert tmp_path.is_dir(), "the user's own folder stays"
+
+
+def test_a_folder_with_something_to_go_on_with_stays(tmp_path):
+    with pytest.raises(KeyError), claimed(tmp_path / "a" / "b") as folder:
+        (folder / "checkpoint.msgpack").write_bytes(b"")
+        raise KeyError
+    assert (tmp_path / "a" / "b" / "checkpoint.msgpack").exists()
+
+
+def test_a_full_disk_is_told_with_the_folders_name(model, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
+    with pytest.raises(ResultsError, match="No space left") as raised:
+        write_results(model, tmp_path / "results")
+    assert str(tmp_path / "results") in raised.value.found
+
+
+def test_a_journal_whose_last_line_was_cut_is_read_without_it(model, tmp_path):
+    line = {"round": 1, "question": "describe", "seconds": 0.5, "replayed": False, "bytes": {}}
+    (tmp_path / "journal.jsonl").write_text(json.dumps(line) + '\n{"round": 2, "ques')
+    assert _lines(model, tmp_path) == [line]
 
 
 def test_a_file_in_the_way_is_refused(tmp_path):
