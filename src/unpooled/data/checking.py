@@ -12,6 +12,7 @@ from unpooled.study import Columns
 
 LARGEST = 1e12  # fourth powers stay far from float64's end, and sums keep their digits
 MOST_LEVELS = 50
+LEAVE_EMPTY = "leave missing values empty (a code such as '.' turns numbers into text)"
 USE_CAUSAL_FI = "list the column under `incomplete` and use the method causal_fi"
 
 
@@ -37,12 +38,15 @@ def require_treatment(treatment: pd.Series, *, site: str) -> None:
     """At most two levels, none missing."""
     require_storage(treatment, site=site)
     require_complete(treatment, site=site, remedy="drop these rows at the site")
+    if stored_as(treatment) == "numbers":
+        _require_no_infinite(treatment, site)
     levels = len(set(level_names(treatment)))
     if levels > 2:
         raise DataError(
             f"treatment '{treatment.name}' must have two levels at site '{site}'",
             found=f"{levels} levels",
-            remedy="recode it to 0 (control) and 1 (treated), or keep only two of the levels",
+            remedy="recode it to 0 (control) and 1 (treated), or keep only two of the levels; a code for "
+            "missing values counts as a level",
         )
 
 
@@ -54,7 +58,7 @@ def require_outcome(outcome: pd.Series, columns: Columns, *, site: str) -> None:
         raise DataError(
             f"outcome '{outcome.name}' must be numbers at site '{site}'",
             found="text",
-            remedy="recode it as numbers, written with a decimal point",
+            remedy=f"recode it as numbers, written with a decimal point; {LEAVE_EMPTY}",
         )
     require_finite(outcome, site=site)
     _require_family(numbers(outcome), columns, site)
@@ -92,14 +96,8 @@ def require_storage(series: pd.Series, *, site: str) -> None:
 
 def require_finite(series: pd.Series, *, site: str) -> None:
     """No infinite value, and none too large to compute with."""
+    _require_no_infinite(series, site)
     values = numbers(series)
-    infinite = int(np.isinf(values).sum())
-    if infinite:
-        raise DataError(
-            f"column '{series.name}' must be finite at site '{site}'",
-            found=f"{infinite} infinite of {len(values)}",
-            remedy="drop these rows or correct the values at the site",
-        )
     huge = int((np.abs(values) > LARGEST).sum())
     if huge:
         raise DataError(
@@ -109,15 +107,40 @@ def require_finite(series: pd.Series, *, site: str) -> None:
         )
 
 
+def _require_no_infinite(series: pd.Series, site: str) -> None:
+    infinite = int(np.isinf(numbers(series)).sum())
+    if infinite:
+        raise DataError(
+            f"column '{series.name}' must be finite at site '{site}'",
+            found=f"{infinite} infinite of {len(series)}",
+            remedy="drop these rows or correct the values at the site",
+        )
+
+
 def _require_few_levels(series: pd.Series, site: str) -> None:
     present = series.dropna()
-    levels = len(set(level_names(present)))
-    if levels > MOST_LEVELS or levels > max(2, len(present) / 2):
-        raise DataError(
-            f"text column '{series.name}' must have few levels at site '{site}'",
-            found=f"{levels} levels in {len(present)} rows: it looks like an identifier",
-            remedy="leave it out, group its levels or, if it holds numbers, write them with a decimal point",
-        )
+    names = set(level_names(present))
+    levels, numeric = len(names), sum(_is_number(name) for name in names)
+    if levels <= MOST_LEVELS and levels <= max(2, len(present) / 2):
+        return
+    if levels / 2 < numeric < levels:
+        looks = f"{numeric} of them numbers: it looks like numbers with codes for missing values among them"
+    else:
+        looks = "it looks like an identifier"
+    raise DataError(
+        f"text column '{series.name}' must have few levels at site '{site}'",
+        found=f"{levels} levels in {len(present)} rows, {looks}",
+        remedy="leave it out, group its levels or, if it holds numbers, write them with a decimal point; "
+        + LEAVE_EMPTY,
+    )
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _require_family(values: np.ndarray, columns: Columns, site: str) -> None:

@@ -49,13 +49,13 @@ def _address(url: str, site: str) -> URL:
     if address.drivername in ("postgresql", "postgres"):
         address = address.set(drivername="postgresql+psycopg")
     _require_file(address, site)
-    return address
+    return _never_created(address)
 
 
 def _require_file(address: URL, site: str) -> None:
     """SQLite would silently create a database that is not there."""
     name = address.database or ""
-    if address.get_backend_name() != "sqlite" or name in ("", ":memory:") or name.startswith("file:"):
+    if address.get_backend_name() != "sqlite" or name in ("", ":memory:") or _is_uri(address):
         return
     if not Path(name).is_file():
         raise DataError(
@@ -63,6 +63,21 @@ def _require_file(address: URL, site: str) -> None:
             found=f"no such file: {name}",
             remedy="correct the path after sqlite:///; in a study file it is relative to that file's folder",
         )
+
+
+def _is_uri(address: URL) -> bool:
+    """Whether SQLite gets a name such as file:site.db?mode=ro, which only SQLite itself can take apart."""
+    wanted = str(address.query.get("uri", "")).strip().lower() in ("true", "yes", "on", "y", "t", "1")
+    return address.get_backend_name() == "sqlite" and wanted and (address.database or "").startswith("file:")
+
+
+def _never_created(address: URL) -> URL:
+    """A `file:` name says itself whether a missing database is created: here it never is."""
+    if not _is_uri(address):
+        return address
+    name, _, _ = (address.database or "").partition("?")  # a '?' percent-encoded into it could say mode=rwc
+    mode = "rw" if address.query.get("mode") not in ("ro", "memory") else address.query["mode"]
+    return address.set(database=name).update_query_dict({"mode": mode})
 
 
 def _engine(address: URL, site: str) -> Engine:
@@ -100,6 +115,12 @@ def _fetch(connection: Connection, query: str, names: Sequence[str], site: str) 
         reason = _reason(error)
     else:
         return pd.DataFrame.from_records(rows, columns=list(names), coerce_float=True)
+    if reason == "SQLITE_NOTADB":
+        raise DataError(
+            f"the database of site '{site}' must be one that SQLite can open",
+            found="a file that is not an SQLite database, or an encrypted one",
+            remedy="correct the path after sqlite:///, or give a CSV or Parquet file as `path` instead",
+        )
     raise DataError(
         f"the query of site '{site}' must return its table",
         found=f"the database could not answer it ({reason})",

@@ -24,7 +24,7 @@ LIKELY_DELIMITERS = ";\t|,"
 
 def read_file(path: Path, names: Sequence[str], *, site: str, delimiter: str | None = None) -> pd.DataFrame:
     """The study's columns of a file, whose ending says how to read it."""
-    path = path.expanduser()
+    path = _expanded(path, site)
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     content = _bytes(path, site)
     if ending == ".parquet":
@@ -38,6 +38,17 @@ def read_file(path: Path, names: Sequence[str], *, site: str, delimiter: str | N
             remedy="use a file that ends in .csv, .tsv, .txt (each may end in .gz) or .parquet",
         )
     return _plain(table).to_pandas(ignore_metadata=True)
+
+
+def _expanded(path: Path, site: str) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise DataError(
+            f"site '{site}' must have a readable file",
+            found=f"a path in the home folder of nobody known here: {path}",
+            remedy="correct the name after '~', or write the whole path",
+        ) from None
 
 
 def _bytes(path: Path, site: str) -> bytes:
@@ -57,6 +68,9 @@ def _bytes(path: Path, site: str) -> bytes:
         found, remedy = "a file that does not decompress", "copy it again, or remove '.gz' from its name"
     except OSError:
         found, remedy = "a file that cannot be read", "check the disk or the network drive it lies on"
+    except ValueError:  # a NUL inside
+        found, remedy = "a path that no file can have", "look for a stray control character in it"
+        path = Path(path.as_posix().replace("\0", "?"))
     raise DataError(f"site '{site}' must have a readable file", found=f"{found}: {path}", remedy=remedy)
 
 
@@ -64,8 +78,10 @@ def _parquet(content: bytes, path: Path, names: Sequence[str], site: str) -> pa.
     try:
         file = parquet.ParquetFile(io.BytesIO(content))
         require_columns(names, file.schema_arrow.names, site=site)
-        return file.read(columns=list(names)).select(list(names))
-    except pa.ArrowException:
+        table = file.read(columns=list(names)).select(list(names))
+        table.validate(full=True)  # text that is no text would only be met later
+        return table
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         pass
     raise DataError(
         f"the file of site '{site}' must be Parquet, as its name says",

@@ -66,7 +66,8 @@ def read_study(path: str | Path) -> Study:
     _require_known(general, STUDY_KEYS, "[study]")
     rest = {key: value for key, value in content.items() if key != "study"}
     study = Study(**general, **rest)
-    sites = {name: _resolved(source, path.absolute().parent) for name, source in study.sites.items()}
+    folder = path.absolute().parent
+    sites = {name: _resolved(source, folder, name) for name, source in study.sites.items()}
     return study.model_copy(update={"sites": sites})
 
 
@@ -81,6 +82,9 @@ def _text(path: Path) -> str:
         found, remedy = "a file that is not text in UTF-8", "save it as UTF-8"
     except OSError:
         found, remedy = "a file that cannot be read", "check that this user may read it"
+    except ValueError:  # a NUL inside
+        found, remedy = "a path that no file can have", "look for a stray control character in it"
+        path = Path(path.as_posix().replace("\0", "?"))
     raise StudyError("the study file must be readable", found=f"{found}: {path}", remedy=remedy)
 
 
@@ -107,10 +111,21 @@ def _require_known(given: dict[str, Any], known: tuple[str, ...], place: str) ->
             )
 
 
-def _resolved(source: Source, folder: Path) -> Source:
+def _resolved(source: Source, folder: Path, site: str) -> Source:
     if source.path is not None and "://" not in source.path:
-        return source.model_copy(update={"path": str(folder / Path(source.path).expanduser())})
+        return source.model_copy(update={"path": str(folder / _expanded(source.path, site))})
     sqlite = re.fullmatch(r"(sqlite(?:\+\w+)?:///)(?!/|:memory:|file:)(.+)", source.url or "")
     if sqlite:
         return source.model_copy(update={"url": f"{sqlite[1]}{folder / sqlite[2]}"})
     return source
+
+
+def _expanded(path: str, site: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise StudyError(
+            f"the path of site '{site}' must lead to a file",
+            found=f"the home folder of nobody known here: {path}",
+            remedy="correct the name after '~', or write the whole path",
+        ) from None

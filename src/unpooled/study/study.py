@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from unpooled.errors import StudyError, nearest
 from unpooled.study.columns import Columns
 
+ALL_SITES = "all sites"
+"""The row of every table that is about all of them together."""
+
 
 class Source(BaseModel):
     """Where one site's table is: a file, or a database URL with a query."""
@@ -92,6 +95,16 @@ class Study(BaseModel):
         return {
             name: {"path": source} if isinstance(source, str) else source for name, source in value.items()
         }
+
+    @field_validator("sites")
+    @classmethod
+    def _every_site_has_a_name_of_its_own(cls, value: dict[str, Source]) -> dict[str, Source]:
+        for name in value:
+            if not name.strip():
+                raise ValueError("a site without a name")
+            if name.strip().casefold() == ALL_SITES:
+                raise ValueError(f"a site called '{name}', which is the name of all of them together")
+        return value
 
     @property
     def hash(self) -> str:

@@ -152,3 +152,15 @@ def test_no_refusal_shows_a_value() -> None:
     bad.append(table(age=first(secret * 1e12, "age")))
     for frame in bad:
         assert "12345" not in refusal(frame) and "e+16" not in refusal(frame)
+
+
+def test_infinite_values_in_the_treatment_are_counted() -> None:
+    assert f"1 infinite of {ROWS}" in refusal(table(w=first(np.inf, "w").astype(float)))
+
+
+def test_a_code_for_missing_values_among_numbers_is_recognised() -> None:
+    message = refusal(table(age=[".", *map(str, range(1, ROWS))]))
+    assert f"{ROWS - 1} of them numbers" in message and "leave missing values empty" in message
+    assert "identifier" not in message
+    assert "missing values" in refusal(table(y=[".", *map(str, range(1, ROWS))]))
+    assert "missing values" in refusal(table(w=[".", *["0", "1", "1"] * 39, "0", "1"]))

@@ -76,6 +76,29 @@ def test_a_missing_sqlite_file_is_an_error_and_is_not_created(tmp_path: Path) ->
     assert not (tmp_path / "none.db").exists()
 
 
+@pytest.mark.parametrize(
+    "name", ["file:{}?uri=true", "file:{}?uri=true&mode=rwc", "file:{}%3Fmode=rwc?uri=true", "file:{}"]
+)
+def test_a_missing_sqlite_file_is_not_created_through_a_file_name_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refusal("sqlite:///" + name.format("none.db"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_name_still_reads_its_database(sqlite: str) -> None:
+    url = sqlite.replace("sqlite:///", "sqlite:///file:")
+    assert len(read((url + "?uri=true", QUERY), COLUMNS, site="east")) == 4
+    assert len(read((url + "?mode=ro&uri=true", QUERY), COLUMNS, site="east")) == 4
+
+
+def test_a_file_that_is_no_database_is_called_so(tmp_path: Path) -> None:
+    (tmp_path / "site.db").write_text("age,sex,y,w\n" * 200)
+    message = refusal(f"sqlite:///{tmp_path / 'site.db'}")
+    assert "not an SQLite database" in message and "query" not in message
+
+
 def test_a_query_with_a_wrong_table_is_an_error(sqlite: str) -> None:
     assert "could not answer" in refusal(sqlite, "select * from visitz")
 

@@ -164,3 +164,34 @@ def test_csv_keeps_every_digit(tmp_path_factory: pytest.TempPathFactory, rows: l
         again[["age", "y", "w"]].to_numpy(float), frame[["age", "y", "w"]].to_numpy(float)
     )
     assert again["sex"].tolist() == frame["sex"].tolist()
+
+
+def test_a_file_without_a_header_is_recognised_and_none_of_its_values_shown(tmp_path: Path) -> None:
+    for content in (CSV.partition("\n")[2], "61.25,Jane Doe,0.75,1\n44,Joan,2,0\n"):
+        message = refusal(written(tmp_path, content))
+        assert "no header" in message
+        assert not any(value in message for value in ("61", "50.5", "Jane", "0.75"))
+    assert "no header" in refusal(pd.DataFrame([[61.25, "Jane"]]))
+
+
+def test_names_that_may_be_values_are_never_listed(tmp_path: Path) -> None:
+    odd = ["61.25", "1e3", "2020-01-31", "x" * 61, "Jane\tDoe", "plain"]
+    message = refusal(pd.DataFrame([[1] * 7], columns=["w", *odd]))
+    assert "known: 'plain', 'w'" in message
+    assert "known" not in refusal(
+        pd.DataFrame([[1] * 6], columns=["w2", *odd[:5]]).rename(columns={"w2": "1"})
+    )
+
+
+def test_parquet_damaged_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    frame = pd.DataFrame({name: np.arange(5000.0) for name in ("w", "y", "age", "sex")})
+    frame.to_parquet(tmp_path / "site.parquet")
+    content = bytearray((tmp_path / "site.parquet").read_bytes())
+    content[4:4000] = b"\xff" * 3996
+    assert "damaged" in refusal(written(tmp_path, bytes(content), "site.parquet"))
+
+
+def test_paths_that_no_file_can_have_are_errors() -> None:
+    message = refusal("a\0b.csv")
+    assert "no file can have" in message and "\0" not in message
+    assert "~nosuchuser" in refusal("~nosuchuser/site.csv")
