@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from unpooled.algorithms.exchange import Procedure, plain
 from unpooled.coordinator.aggregate import aggregate
 from unpooled.coordinator.checkpoint import Checkpoint, require_same
+from unpooled.maths.threads import one_blas_thread
 from unpooled.protocol.engine import Engine, Traffic
 from unpooled.protocol.messages import (
     Adopt,
@@ -53,9 +54,10 @@ class Conduct(Generic[T]):
         number = 0
         try:
             while True:
-                question, objective = plain(self._procedure.send(reply))
-                number += 1
-                reply, record = self._round(number, question, objective)
+                with one_blas_thread():
+                    question, objective = plain(self._procedure.send(reply))
+                    number += 1
+                    reply, record = self._round(number, question, objective)
                 yield record
         except StopIteration as done:
             self.result = done.value

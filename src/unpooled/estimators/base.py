@@ -20,7 +20,6 @@ from unpooled.effects.summary import combine, interval, table
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import StudyError, nearest
 from unpooled.estimators.result import Result
-from unpooled.maths.threads import one_blas_thread
 from unpooled.methods import method as methods
 from unpooled.site.effects import conditional_effects, individual_effects
 from unpooled.site.limits import NONE, Limits
@@ -72,11 +71,10 @@ class Estimator(BaseEstimator):
         record = Journal(None if journal is None else Path(journal))
         kept = None if checkpoint is None else Checkpoint(Path(checkpoint), resume=resume)
         conduct = Conduct(study_rounds(study, chosen, settings), InProcess(opened), kept)
-        with one_blas_thread():
-            for happened in conduct:
-                record.record(happened)
-                if watch is not None:
-                    watch(happened)
+        for happened in conduct:
+            record.record(happened)
+            if watch is not None:
+                watch(happened)
         self.result_ = Result.of(study, conduct.result, record.cost())
         self.sites_ = opened
         self.journal_ = record
