@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 
@@ -16,10 +17,12 @@ UNEXPECTED, STOPPED = 1, 130
 
 
 @contextmanager
-def answering(*, as_json: bool = False, debug: int = 0, resume: str = "") -> Iterator[None]:
+def answering(
+    *, as_json: bool = False, debug: int = 0, resume: str = "", folder: Path | None = None
+) -> Iterator[None]:
     """Turn whatever goes wrong inside into a message and an exit code.
 
-    `resume` is the command line that goes on after Ctrl-C, where there is one.
+    `resume` is the command line that goes on after Ctrl-C, where there is one and `folder` holds something.
     """
     try:
         yield
@@ -27,7 +30,8 @@ def answering(*, as_json: bool = False, debug: int = 0, resume: str = "") -> Ite
         _tell(type(error).__name__, error.expected, error.found, error.remedy, error.exit_code, as_json)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
-        remedy = f"go on with: {resume}" if resume else "run it again"
+        begun = folder is None or (folder.is_dir() and any(folder.iterdir()))
+        remedy = f"go on with: {resume}" if resume and begun else "run it again"
         _tell("Stopped", "stopped by Ctrl-C", "an unfinished command", remedy, STOPPED, as_json)
         raise typer.Exit(STOPPED) from None
     except (typer.Exit, typer.Abort):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ def as_json(found: Preview) -> dict[str, Any]:
 def _show(found: Preview, study: str) -> None:
     from rich.console import Console
 
-    console = Console()
+    console = Console(markup=False, emoji=False)  # a column may be called 'bmi [kg/m2]'
     console.print(f"The {len(found.overlap)} sites agree.", style="bold")
     console.print(_sites(found))
     console.print()
@@ -53,7 +54,9 @@ def _show(found: Preview, study: str) -> None:
     console.print("\nWhat would leave each site, and no row ever", style="bold")
     console.print(_leaving(found))
     _show_refusals(console, found)
-    console.print(f"\nnext: unpooled run {study} --output results/", highlight=False, soft_wrap=True)
+    console.print(
+        f"\nnext: unpooled run {shlex.quote(study)} --output results/", highlight=False, soft_wrap=True
+    )
 
 
 def _plain(*headings: str) -> Table:

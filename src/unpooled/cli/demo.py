@@ -34,7 +34,7 @@ def demo(
     """Does quitting smoking change weight? A real study, in four regions that share no row."""
     words = ["unpooled", "demo", "--output", str(output), "--resume"]
     again = shlex.join([*words, "--thorough"] if thorough else words)
-    with answering(as_json=json, debug=debug, resume=again):
+    with answering(as_json=json, debug=debug, resume=again, folder=output):
         from unpooled.cli.conduct import conduct
         from unpooled.cli.telling import tell_result
         from unpooled.data.nhefs import PUBLISHED, nhefs

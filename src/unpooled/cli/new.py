@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ def new(
     """Write a commented study file to start from."""
     with answering(debug=debug):
         _write(path)
-        typer.echo(f"wrote {path}; fill it in, then: unpooled check {path}")
+        typer.echo(f"wrote {path}; fill it in, then: unpooled check {shlex.quote(str(path))}")
 
 
 def _write(path: Path) -> None:
@@ -30,7 +31,9 @@ def _write(path: Path) -> None:
             file.write(study_template())
         return
     except FileExistsError:
-        found, remedy = f"{path} is already there", "choose another name; nothing was changed"
+        expected, found = "a new study file must not replace another", f"{path} is already there"
+        remedy = "choose another name; nothing was changed"
     except OSError:
-        found, remedy = f"{path} cannot be written", "check that its folder exists and may be written"
-    raise ResultsError("a new study file must not be in the way of another", found=found, remedy=remedy)
+        expected, found = "the study file must be one that can be written", f"{path} cannot be written"
+        remedy = "check that its folder exists and may be written"
+    raise ResultsError(expected, found=found, remedy=remedy)

@@ -27,7 +27,7 @@ def run(
     """Fit the study over its sites and write its results."""
     words = ["unpooled", "run", str(study), "--output", str(output), "--resume"]
     again = shlex.join(words if seed is None else [*words, "--seed", str(seed)])
-    with answering(as_json=json, debug=debug, resume=again):
+    with answering(as_json=json, debug=debug, resume=again, folder=output):
         from unpooled.cli.conduct import conduct
         from unpooled.cli.telling import tell_result
         from unpooled.report.results import claimed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +12,12 @@ import typer
 from unpooled.cli.answering import answering
 from unpooled.cli.options import Debug, Json
 
+NAMES = ("fedci-data1", "fedci-data2", "fedci-binary", "fedci-count")
+"""Those of `unpooled.data.simulation`, said again: to import it would make `--help` wait for NumPy."""
+
 
 def simulate(
-    name: Annotated[str, typer.Argument(help="Such as fedci-data1; a wrong name lists the known ones.")],
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(NAMES)}.")],
     out: Annotated[Path, typer.Argument(help="The folder to write, new or empty.")],
     sites: Annotated[int, typer.Option(help="How many sites.")] = 3,
     rows: Annotated[int, typer.Option(help="People at each site.")] = 60,
@@ -35,4 +39,4 @@ def simulate(
         typer.echo(
             f"wrote {sites} sites of {rows} people to {out}; their true average effect is {made.ate:.4g}"
         )
-        typer.echo(f"next: unpooled run {study} --output results/")
+        typer.echo(f"next: unpooled run {shlex.quote(str(study))} --output results/")

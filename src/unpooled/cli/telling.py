@@ -19,7 +19,7 @@ def tell_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> 
     if as_json:
         typer.echo(json.dumps({"folder": str(folder), **content}))
         return
-    console = Console()
+    console = Console(markup=False, emoji=False)  # a column may be called 'bmi [kg/m2]'
     console.print(sentence(content), style="bold", highlight=False, soft_wrap=True)
     if quiet:
         return
@@ -31,13 +31,16 @@ def tell_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> 
 
 def sentence(content: dict[str, Any]) -> str:
     """The answer with its interval."""
-    lower, upper = content["ate_interval"]
-    unit = f" {content['outcome_unit']}" if content["outcome_unit"] else ""
     people, sites = content["people"], len(content["sites"])
+    over = f"over {people:,} people at {sites} site{'s' if sites != 1 else ''}."
+    lower, upper = content["ate_interval"]
+    if None in (content["ate"], lower, upper):
+        what = f"how much '{content['treatment']}' changes '{content['outcome']}'"
+        return f"The fit gave no finite number for {what}, {over}"
+    unit = f" {content['outcome_unit']}" if content["outcome_unit"] else ""
     return (
         f"'{content['treatment']}' changes '{content['outcome']}' by {content['ate']:+.3g}{unit} on average "
-        f"({content['interval_probability']:.0%} interval {lower:.3g} to {upper:.3g}), "
-        f"over {people:,} people at {sites} site{'s' if sites != 1 else ''}."
+        f"({content['interval_probability']:.0%} interval {lower:.3g} to {upper:.3g}), {over}"
     )
 
 
@@ -56,8 +59,15 @@ def sites_table(content: dict[str, Any]) -> Table:
     return table
 
 
-def _cells(people: int, ate: float, sd: float, lower: float, upper: float) -> tuple[str, str, str, str]:
-    return f"{people:,}", f"{ate:.3g}", f"{sd:.2g}", f"{lower:.3g} to {upper:.3g}"
+def _cells(
+    people: int, ate: float | None, sd: float | None, lower: float | None, upper: float | None
+) -> tuple[str, str, str, str]:
+    return f"{people:,}", _number(ate), _number(sd, 2), f"{_number(lower)} to {_number(upper)}"
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    """A number, or a mark where JSON had no word for it."""
+    return "?" if value is None else f"{value:.{digits}g}"
 
 
 def spent(content: dict[str, Any]) -> str:

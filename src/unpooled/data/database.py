@@ -76,7 +76,8 @@ def _never_created(address: URL) -> URL:
     if not _is_uri(address):
         return address
     name, _, _ = (address.database or "").partition("?")  # a '?' percent-encoded into it could say mode=rwc
-    mode = "rw" if address.query.get("mode") not in ("ro", "memory") else address.query["mode"]
+    asked = str(address.query.get("mode", ""))
+    mode = asked if asked in ("ro", "memory") else "rw"
     return address.set(database=name).update_query_dict({"mode": mode})
 
 

@@ -1,6 +1,7 @@
 """How commands end badly."""
 
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -162,3 +163,26 @@ def test_help_imports_nothing_heavy(environment):
 
 def test_the_version_is_told():
     assert run("--version").stdout.startswith("unpooled 0.")
+
+
+def test_the_command_to_go_on_with_can_be_pasted(study, tmp_path, monkeypatch):
+    def stop(_, folder, **__):
+        (folder / "checkpoint.msgpack").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unpooled.cli.conduct.conduct", stop)
+    folder = tmp_path / "my results"
+    told = run("run", study, "--output", folder, "--seed", 3).stderr.partition("go on with: ")[2]
+    wanted = ["unpooled", "run", str(study), "--output", str(folder), "--resume", "--seed", "3"]
+    assert shlex.split(told) == wanted
+
+
+def test_stopped_before_anything_was_written_there_is_nothing_to_go_on_with(study, tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unpooled.cli.conduct.conduct", stop)
+    result = run("run", study, "--output", tmp_path / "results")
+    assert result.exit_code == 130
+    assert "run it again" in result.stderr and "--resume" not in result.stderr
+    assert not (tmp_path / "results").exists()
