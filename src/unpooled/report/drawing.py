@@ -50,6 +50,8 @@ def densities(model: Model) -> pd.DataFrame:
 def _density(draws: np.ndarray, site: str) -> pd.DataFrame:
     from scipy.stats import gaussian_kde
 
+    if not np.isfinite(draws).all():  # nothing to draw, and no reason to lose the other sites' figures
+        return pd.DataFrame({"site": [site], "effect": [np.nan], "density": [np.nan]})
     spread = max(float(draws.std()), 1e-9 * max(1.0, float(np.abs(draws).max())))
     if not draws.std() > 0.0:  # every draw the same: a spike of that width, so that the figure still stands
         draws = draws + spread * np.linspace(-1.0, 1.0, len(draws))

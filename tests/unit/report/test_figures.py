@@ -61,3 +61,10 @@ def test_bytes_come_in_a_unit_people_read(largest, unit):
     table = traffic_table({"bytes_up": {"a": largest}, "bytes_down": {"a": 1}})
     assert isinstance(table, pd.DataFrame)
     assert figures.traffic(table).get_xlabel() == unit
+
+
+def test_dollars_in_names_are_no_formula(model, tmp_path):
+    summary = model.summary().rename(index={"north": "$n_{$"})
+    table = pd.DataFrame({"site": ["$n_{$"], "up": [1.0], "down": [2.0]})
+    for ax in (figures.forest(summary, outcome="$y_{$", unit="$"), figures.traffic(table)):
+        ax.get_figure().savefig(tmp_path / "figure.png")

@@ -136,3 +136,13 @@ def test_a_file_in_the_way_is_refused(tmp_path):
     (tmp_path / "results").write_text("a file")
     with pytest.raises(ResultsError, match="a file of that name"):
         claim(tmp_path / "results")
+
+
+@pytest.mark.parametrize("lost", [[0], [0, 1]])
+def test_effects_that_are_no_numbers_become_null_and_lose_no_file(model, study, tmp_path, lost):
+    draws = np.random.default_rng(1).normal([3.0, 4.0], 0.5, (200, 2))
+    draws[:, lost] = np.nan
+    folder = write_results(type(model)(study, draws), tmp_path / "results")
+    content = json.loads((folder / "result.json").read_text())
+    assert content["ate"] is None
+    assert (folder / "figures" / "posterior.png").exists()
