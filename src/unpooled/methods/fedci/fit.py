@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
+from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
 from unpooled.algorithms.descent import descend
@@ -25,6 +27,8 @@ from unpooled.protocol.messages import Tree
 RIDGE = 5.0
 NEGLIGIBLE = 0.02
 DEGREES = 8
+LOOSEST = 0.5
+"""Least prior precision of any direction among the hyperparameters."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,8 @@ def _draw(
     hessian = yield from curvature(name, evidence, best, fixed)
     per_theta = evidence.structure.draws_per_theta
     count = -(-settings.draws // per_theta)
-    free = _laplace(minima.free, hessian, count, seed)
+    precision = _precision(hessian, _prior_curvature(evidence, best, fixed))
+    free = _laplace(minima.free, precision, count, seed)
     many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), fixed)
     statistics = yield from ask(name, {"free": free, "fixed": many})
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))
@@ -183,17 +188,31 @@ def _draw(
     }
 
 
-def _laplace(minima: Tree, hessian: np.ndarray, count: int, seed: int) -> Tree:
-    """θ ~ t(θ̂, H⁻¹), eigenvalues floored: no direction is allowed more spread than the priors.
-
-    Student's t: a posterior's tails are heavier than its curvature at the mode tells.
-    """
+def _laplace(minima: Tree, precision: np.ndarray, count: int, seed: int) -> Tree:
+    """θ ~ t(θ̂, precision⁻¹). Student's t: a posterior's tails are heavier than its mode's curvature tells."""
     flat, unravel = flatten(jax.tree.map(lambda leaf: leaf[:1], minima))
-    values, vectors = np.linalg.eigh(hessian)
     rng = np.random.default_rng(seed)
-    normal = rng.standard_normal((count, len(values)))
+    normal = rng.standard_normal((count, flat.shape[1]))
     stretched = normal * np.sqrt(DEGREES / rng.chisquare(DEGREES, (count, 1)))
-    return unravel(flat + (stretched / np.sqrt(np.maximum(values, 0.5))) @ vectors.T)
+    # With precision CCᵀ, C⁻ᵀz has its inverse as covariance.
+    spread = solve_triangular(np.linalg.cholesky(precision), stretched.T, lower=True, trans="T").T
+    return unravel(flat + spread)
+
+
+def _precision(hessian: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Prior and likelihood, the latter only where it narrows: no direction spreads beyond its prior."""
+    return _not_below(prior, LOOSEST) + _not_below(hessian - prior, 0.0)
+
+
+def _not_below(matrix: np.ndarray, least: float) -> np.ndarray:
+    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+    return (vectors * np.maximum(values, least)) @ vectors.T
+
+
+def _prior_curvature(evidence: Evidence, free: Tree, fixed: Tree) -> np.ndarray:
+    """The Hessian of −log prior: the coordinator's own affair."""
+    flat, unravel = ravel_pytree(free)
+    return np.asarray(jax.hessian(lambda point: -evidence.structure.log_prior(unravel(point), fixed))(flat))
 
 
 def _average(name: str, draws: Tree) -> Procedure[np.ndarray]:
