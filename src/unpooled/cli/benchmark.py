@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -59,7 +60,7 @@ def run(
     debug: Debug = 0,
 ) -> None:
     """Run the cells of a table that are not done yet, then show the table."""
-    with answering(debug=debug, resume=f"unpooled benchmark run {table} --store {store}"):
+    with answering(debug=debug, resume=f"unpooled benchmark run {table} --store {quote(str(store))}"):
         from unpooled.benchmark import tables
         from unpooled.benchmark.running import cells
 

@@ -15,7 +15,7 @@ from unpooled.protocol.messages import Message
 from unpooled.site.answer import answer
 from unpooled.site.limits import Limits
 from unpooled.site.site import Site
-from unpooled.study import Study
+from unpooled.study import ALL_SITES, Study
 
 
 def open_sites(study: Study, tables: Mapping[str, Table] | None, limits: Limits) -> dict[str, Site]:
@@ -28,6 +28,12 @@ def open_sites(study: Study, tables: Mapping[str, Table] | None, limits: Limits)
             remedy="give tables to fit, or [sites.NAME] in the study",
         )
     _require_complete_columns(study)
+    if ALL_SITES in sources:
+        raise StudyError(
+            f"'{ALL_SITES}' is the name of the row for everybody",
+            found="a site of that name",
+            remedy="give the site another name",
+        )
     sites = {}
     for name, source in sources.items():
         frame = read(source, study.columns, site=name)

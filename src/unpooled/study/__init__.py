@@ -3,9 +3,10 @@
 from unpooled.study.columns import Columns
 from unpooled.study.file import read_study, study_template
 from unpooled.study.schema import Column, Description, Schema, agree
-from unpooled.study.study import Source, Study
+from unpooled.study.study import ALL_SITES, Source, Study
 
 __all__ = [
+    "ALL_SITES",
     "Column",
     "Columns",
     "Description",

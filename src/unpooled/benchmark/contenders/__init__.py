@@ -32,7 +32,7 @@ class Contender:
         """Why it cannot take part here, if it cannot."""
         if self.package is None or find_spec(self.package) is not None:
             return None
-        return f"the package '{self.package}' is not installed (pip install 'unpooled[benchmark]')"
+        return f"the package '{self.package}' is not installed (pip install {self.package})"
 
     def estimator(self) -> Estimator:
         return import_module(f"unpooled.benchmark.contenders.{self.module}").ESTIMATORS[self.name]

@@ -195,7 +195,7 @@ def _laplace(minima: Tree, precision: np.ndarray, count: int, seed: int) -> Tree
     normal = rng.standard_normal((count, flat.shape[1]))
     stretched = normal * np.sqrt(DEGREES / rng.chisquare(DEGREES, (count, 1)))
     # With precision CCᵀ, C⁻ᵀz has its inverse as covariance.
-    spread = solve_triangular(np.linalg.cholesky(precision), stretched.T, lower=True, trans="T").T
+    spread = solve_triangular(np.linalg.cholesky(precision), stretched.T, lower=True, trans=1).T
     return unravel(flat + spread)
 
 
