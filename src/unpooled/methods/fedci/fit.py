@@ -26,7 +26,7 @@ from unpooled.protocol.messages import Tree
 
 RIDGE = 5.0
 NEGLIGIBLE = 0.02
-DEGREES = 8
+DEGREES = 5
 LOOSEST = 0.5
 """Least prior precision of any direction among the hyperparameters."""
 
