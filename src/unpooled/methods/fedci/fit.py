@@ -6,29 +6,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
 from unpooled.algorithms.descent import descend
 from unpooled.algorithms.exchange import Procedure, ask, side_by_side
 from unpooled.algorithms.lbfgs import Stopping
 from unpooled.algorithms.minima import Minima
-from unpooled.algorithms.objective import curvature, flatten
+from unpooled.algorithms.objective import curvature
 from unpooled.maths.regression import coefficients, draw
-from unpooled.maths.triangles import unpack
 from unpooled.methods.fedci.collapsed import Evidence
+from unpooled.methods.fedci.laplace import around, precision_of, prior_curvature
+from unpooled.methods.fedci.ridges import Ridges, fixed_by, ridges_of
 from unpooled.methods.fedci.settings import Settings
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Tree
 
-RIDGE = 5.0
 NEGLIGIBLE = 0.02
-DEGREES = 5
-LOOSEST = 0.5
-"""Least prior precision of any direction among the hyperparameters."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +39,7 @@ def fit(settings: Settings, evidences: dict[str, Evidence], folds: int, seed: in
     """The collapsed inference; with folds the structures are weighed, without there is one."""
     held = np.arange(-1, folds)
     ridge = yield from ask("ridge", {"free": {}, "fixed": {"fold": held}})
-    starts = [_ridge(jax.tree.map(lambda leaf, i=i: leaf[i], ridge["total"])) for i in range(len(held))]
+    starts = [ridges_of(jax.tree.map(lambda leaf, i=i: leaf[i], ridge["total"])) for i in range(len(held))]
     names = list(evidences)
     found = yield from side_by_side(
         *[_descend(name, evidences[name], starts, held, settings) for name in names]
@@ -73,32 +67,6 @@ def fit(settings: Settings, evidences: dict[str, Evidence], folds: int, seed: in
     return Fit(draws, weights, dict(zip(weights, effects, strict=True)), diagnostics)
 
 
-@dataclass(frozen=True)
-class Ridges:
-    """Directions (of length one), residual sds and numbers of people of a ridge regression per arm."""
-
-    directions: np.ndarray
-    noise: np.ndarray
-    rows: np.ndarray
-
-
-def _ridge(total: Tree) -> Ridges:
-    gram = np.asarray(unpack(jnp.asarray(total["gram"])))
-    penalty = np.diag([1e-6, *np.full(gram.shape[-1] - 1, RIDGE)])
-    coefficient = np.stack(
-        [np.linalg.solve(g + penalty, m) for g, m in zip(gram, total["moment"], strict=True)]
-    )
-    fitted = np.einsum("af,af->a", coefficient, total["moment"])
-    residual = total["square"] - 2.0 * fitted + np.einsum("af,afg,ag->a", coefficient, gram, coefficient)
-    spent = np.array([np.trace(np.linalg.solve(g + penalty, g)) for g in gram])
-    count = gram[:, 0, 0]
-    freedom = np.maximum(count - spent, 0.1 * count)
-    sd = np.sqrt(np.maximum(residual, 1e-12) / freedom)
-    slopes = coefficient[:, 1:] + 1e-9
-    directions = slopes / np.linalg.norm(slopes, axis=1, keepdims=True)
-    return Ridges(directions, np.clip(0.7 * sd, 0.02, 1.5), count)
-
-
 def _descend(
     name: str, evidence: Evidence, starts: list[Ridges], held: np.ndarray, settings: Settings
 ) -> Procedure[Minima]:
@@ -106,17 +74,7 @@ def _descend(
     points = [evidence.structure.start(ridge.directions, ridge.noise) for ridge in starts]
     scales = [evidence.structure.scales(ridge.noise, float(ridge.rows.min())) for ridge in starts]
     batch, units = (jax.tree.map(lambda *leaves: np.stack(leaves), *part) for part in (points, scales))
-    return (yield from descend(name, evidence, batch, units, _fixed(starts, held), stopping))
-
-
-def _fixed(starts: list[Ridges], held: np.ndarray) -> Tree:
-    """Which fold is held out, and what the priors of noise and directions rest on."""
-    return {
-        "fold": held,
-        "noise": np.log(np.stack([ridge.noise for ridge in starts])),
-        "direction": np.stack([ridge.directions for ridge in starts]),
-        "rows": np.stack([ridge.rows for ridge in starts]),
-    }
+    return (yield from descend(name, evidence, batch, units, fixed_by(starts, held), stopping))
 
 
 def _weights_and_shifts(leaves: Tree, evidence: Evidence) -> Tree:
@@ -135,7 +93,7 @@ def _stack(
 ) -> Procedure[dict[str, float]]:
     fitted = []
     for name, evidence in evidences.items():
-        at = (minima[name].free, _fixed(starts, held), minima[name].statistics, None)
+        at = (minima[name].free, fixed_by(starts, held), minima[name].statistics, None)
         beta, shift = one_by_one(_weights_and_shifts, at, evidence)
         without_full = jax.tree.map(lambda leaf: np.asarray(leaf)[None, 1:], (minima[name].free, beta, shift))
         fitted.append(dict(zip(("free", "beta", "shift"), without_full, strict=True)))
@@ -169,12 +127,12 @@ def _draw(
 ) -> Procedure[Tree]:
     """Hyperparameters from a Laplace approximation, weights and shifts from their exact posterior."""
     best = jax.tree.map(lambda leaf: leaf[0], minima.free)
-    fixed = jax.tree.map(lambda leaf: leaf[0], _fixed([start], np.array([-1])))
+    fixed = jax.tree.map(lambda leaf: leaf[0], fixed_by([start], np.array([-1])))
     hessian = yield from curvature(name, evidence, best, fixed)
     per_theta = evidence.structure.draws_per_theta
     count = -(-settings.draws // per_theta)
-    precision = _precision(hessian, _prior_curvature(evidence, best, fixed))
-    free = _laplace(minima.free, precision, count, seed)
+    precision = precision_of(hessian, prior_curvature(evidence.structure, best, fixed))
+    free = around(best, precision, count, seed)
     many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), fixed)
     statistics = yield from ask(name, {"free": free, "fixed": many})
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))
@@ -186,33 +144,6 @@ def _draw(
         "shift": shift,
         "key": np.asarray(jax.random.key_data(noise)),
     }
-
-
-def _laplace(minima: Tree, precision: np.ndarray, count: int, seed: int) -> Tree:
-    """θ ~ t(θ̂, precision⁻¹). Student's t: a posterior's tails are heavier than its mode's curvature tells."""
-    flat, unravel = flatten(jax.tree.map(lambda leaf: leaf[:1], minima))
-    rng = np.random.default_rng(seed)
-    normal = rng.standard_normal((count, flat.shape[1]))
-    stretched = normal * np.sqrt(DEGREES / rng.chisquare(DEGREES, (count, 1)))
-    # With precision CCᵀ, C⁻ᵀz has its inverse as covariance.
-    spread = solve_triangular(np.linalg.cholesky(precision), stretched.T, lower=True, trans=1).T
-    return unravel(flat + spread)
-
-
-def _precision(hessian: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """Prior and likelihood, the latter only where it narrows: no direction spreads beyond its prior."""
-    return _not_below(prior, LOOSEST) + _not_below(hessian - prior, 0.0)
-
-
-def _not_below(matrix: np.ndarray, least: float) -> np.ndarray:
-    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
-    return (vectors * np.maximum(values, least)) @ vectors.T
-
-
-def _prior_curvature(evidence: Evidence, free: Tree, fixed: Tree) -> np.ndarray:
-    """The Hessian of −log prior: the coordinator's own affair."""
-    flat, unravel = ravel_pytree(free)
-    return np.asarray(jax.hessian(lambda point: -evidence.structure.log_prior(unravel(point), fixed))(flat))
 
 
 def _average(name: str, draws: Tree) -> Procedure[np.ndarray]:

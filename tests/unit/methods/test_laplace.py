@@ -1,11 +1,11 @@
-"""Parts of the fit that can be looked at alone."""
+"""Draws of hyperparameters about their mode."""
 
 from __future__ import annotations
 
 import jax
 import numpy as np
 
-from unpooled.methods.fedci.fit import _laplace, _precision
+from unpooled.methods.fedci.laplace import around, precision_of
 
 
 def test_no_direction_spreads_beyond_its_prior() -> None:
@@ -13,7 +13,7 @@ def test_no_direction_spreads_beyond_its_prior() -> None:
     turned, _ = np.linalg.qr(rng.standard_normal((4, 4)))
     prior = np.diag([8.0, 1.0, 4.0, 0.01])
     likelihood = turned @ np.diag([50.0, 3.0, -6.0, -0.5]) @ turned.T  # a saddle, as modes of GPs can be
-    precision = _precision(prior + likelihood, prior)
+    precision = precision_of(prior + likelihood, prior)
     floor = np.diag([8.0, 1.0, 4.0, 0.5])
     assert np.linalg.eigvalsh(precision - floor).min() > -1e-9
     narrowed = turned @ np.diag([50.0, 3.0, 0.0, 0.0]) @ turned.T
@@ -23,8 +23,8 @@ def test_no_direction_spreads_beyond_its_prior() -> None:
 def test_draws_have_the_precisions_covariance_with_students_tails() -> None:
     root = np.array([[2.0, 0.0, 0.0], [0.5, 1.0, 0.0], [-0.3, 0.2, 0.7]])
     precision = root @ root.T
-    minima = {"a": np.array([[1.0, -2.0]]), "b": np.array([[3.0]])}
-    draws = _laplace(minima, precision, 200_000, 1)
+    mode = {"a": np.array([1.0, -2.0]), "b": np.array([3.0])}
+    draws = around(mode, precision, 200_000, 1)
     flat = np.concatenate([leaf.reshape(200_000, -1) for leaf in jax.tree.leaves(draws)], axis=1)
     np.testing.assert_allclose(flat.mean(axis=0), [1.0, -2.0, 3.0], atol=0.03)
     t_variance = 5 / 3
