@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
@@ -20,6 +22,7 @@ from unpooled.methods.fedci.collapsed import Evidence, KernelEvidence
 from unpooled.methods.fedci.structures import GRID, INTERCEPT_SD
 from unpooled.protocol.messages import Adopt, Tree
 from unpooled.site.limits import NONE
+from unpooled.site.site import folds
 from unpooled.study import Study
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a", "b", "c"])
@@ -157,9 +160,18 @@ def build(
     for _ in conduct:
         pass
     _, context = conduct.result
+    for index, site in enumerate(opened.values()):  # one structure alone holds nobody out: folds all the same
+        site.adopted = _with_folds(site.adopted, 4, index)
     evidence = METHOD.stages(chosen, context)[structure]
     noise = np.array([0.5, 0.6])
     return World(engine, opened, context, chosen, structure, evidence, point(evidence, noise, seed), noise)
+
+
+def _with_folds(adoption: Any, count: int, index: int) -> Any:
+    rows = adoption.rows
+    people = folds(np.asarray(rows.treatment)[: adoption.count], count, [0, 2, index])
+    padded = np.pad(people, (0, len(rows.fold) - adoption.count), constant_values=-1)
+    return replace(adoption, rows=eqx.tree_at(lambda r: r.fold, rows, jnp.asarray(padded)))
 
 
 def point(evidence: Evidence, noise: np.ndarray, seed: int) -> dict[str, np.ndarray]:
