@@ -39,5 +39,10 @@ def _not_below(matrix: np.ndarray, least: float) -> np.ndarray:
 
 def prior_curvature(structure: Structure, free: Tree, fixed: Tree) -> np.ndarray:
     """The Hessian of −log prior: the coordinator's own affair."""
+    return np.asarray(_prior_curvature(structure, free, fixed))
+
+
+@jax.jit
+def _prior_curvature(structure: Structure, free: Tree, fixed: Tree) -> jax.Array:
     flat, unravel = ravel_pytree(free)
-    return np.asarray(jax.hessian(lambda point: -structure.log_prior(unravel(point), fixed))(flat))
+    return jax.hessian(lambda point: -structure.log_prior(unravel(point), fixed))(flat)
