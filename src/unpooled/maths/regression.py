@@ -53,7 +53,7 @@ def posterior(sums: Sums, prior: Prior) -> Posterior:
 
 def _normal_equations(sums: Sums, prior: Prior) -> tuple[Array, Array]:
     t, features = prior.feature, prior.feature.shape[0]
-    gram = jnp.einsum("fak,abfg,gbl->kflg", t, sums.gram, t).reshape(2 * features, 2 * features)
+    gram = _both_sides(t, sums.gram).reshape(2 * features, 2 * features)
     score = jnp.einsum("fak,af->kf", t, sums.moment).reshape(-1)
     if prior.shift is None:
         return gram, score
@@ -63,6 +63,14 @@ def _normal_equations(sums: Sums, prior: Prior) -> tuple[Array, Array]:
     own = jnp.einsum("ak,st,sab,bl,su->ktlu", u, site, sums.site_gram[..., 0], u, site).reshape(sites, sites)
     shift_score = jnp.einsum("ak,st,sa->kt", u, site, sums.site_moment).reshape(-1)
     return jnp.block([[gram, cross.T], [cross, own]]), jnp.concatenate([score, shift_score])
+
+
+def _both_sides(t: Float[Array, "p 2 2"], gram: Float[Array, "2 2 p p"]) -> Float[Array, "2 p 2 p"]:
+    """Σ_ab T_f[a,k]·gram[a,b,f,g]·T_g[b,l], written out over the two arms: XLA fuses it, an einsum not."""
+    by_arm = jnp.transpose(t, (1, 2, 0))
+    left = sum(by_arm[a][:, None, :, None] * gram[a][None] for a in (0, 1))
+    both = sum(left[:, None, b] * by_arm[b][None, :, None, :] for b in (0, 1))
+    return jnp.transpose(both, (0, 2, 1, 3))
 
 
 def coefficients(prior: Prior, whitened_draw: Array) -> tuple[Float[Array, "2 p"], Float[Array, "2 m"]]:

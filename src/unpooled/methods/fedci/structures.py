@@ -202,8 +202,11 @@ class Kernel(Structure):
         matrix = kernel_matrix(self.family, left, right, self.length(free))
         if not len(self.inducing):
             return matrix
-        shared = [inducing_features(self.family, x, self.inducing, self.length(free)) for x in (left, right)]
-        return matrix - shared[0] @ shared[1].T
+        # One side's features serve both when they are the same people: a gradient would not see that.
+        first = inducing_features(self.family, left, self.inducing, self.length(free))
+        same = right is left
+        second = first if same else inducing_features(self.family, right, self.inducing, self.length(free))
+        return matrix - first @ second.T
 
     def remainder_diagonal(self, free: Tree, covariates: Array) -> Array:
         if not len(self.inducing):
