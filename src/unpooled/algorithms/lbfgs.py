@@ -21,10 +21,14 @@ from unpooled.protocol.stage import Objective
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to stop: at most so many evaluations, or when a step lowers the objective by less than this."""
+    """When to stop: at most so many evaluations, or when a step lowers the objective by less than this.
+
+    The problems after the first stop at `coarser` times the tolerance.
+    """
 
     evaluations: int = 60
     tolerance: float = 1e-2
+    coarser: float = 1.0
 
 
 _NATS = 1e6
@@ -36,14 +40,14 @@ turn back, low enough for the step it interpolates not to vanish."""
 class _AskTell:
     """SciPy's minimiser in a thread of its own, so that many can wait for one exchange."""
 
-    def __init__(self, start: np.ndarray, stopping: Stopping) -> None:
+    def __init__(self, start: np.ndarray, evaluations: int, tolerance: float) -> None:
         self._points: queue.Queue[np.ndarray | Exception | None] = queue.Queue()
         self._values: queue.Queue[tuple[float, np.ndarray] | None] = queue.Queue()
         # SciPy's ftol is relative to max(|J|, 1): a large divisor makes it absolute, in nats.
         options = {
-            "maxfun": stopping.evaluations,
-            "maxiter": stopping.evaluations,
-            "ftol": stopping.tolerance / _NATS,
+            "maxfun": evaluations,
+            "maxiter": evaluations,
+            "ftol": tolerance / _NATS,
             "gtol": 1e-3 / _NATS,
         }
         self._thread = threading.Thread(target=self._run, args=(start, options), daemon=True)
@@ -88,7 +92,8 @@ def lbfgs(
     Descent in those units is well conditioned, and rounds are what sites feel.
     """
     flat, unravel = flatten(starts)
-    solvers = [_AskTell(np.zeros(flat.shape[1]), stopping) for _ in flat]
+    tolerances = stopping.tolerance * np.where(np.arange(len(flat)) == 0, 1.0, stopping.coarser)
+    solvers = [_AskTell(np.zeros(flat.shape[1]), stopping.evaluations, each) for each in tolerances]
     points = flat.copy()
     best = np.full(len(flat), np.inf)
     kept: list[Any] = [None] * len(flat)

@@ -67,9 +67,10 @@ def _normal_equations(sums: Sums, prior: Prior) -> tuple[Array, Array]:
 
 def _both_sides(t: Float[Array, "p 2 2"], gram: Float[Array, "2 2 p p"]) -> Float[Array, "2 p 2 p"]:
     """Σ_ab T_f[a,k]·gram[a,b,f,g]·T_g[b,l], written out over the two arms: XLA fuses it, an einsum not."""
-    by_arm = jnp.transpose(t, (1, 2, 0))
-    left = sum(by_arm[a][:, None, :, None] * gram[a][None] for a in (0, 1))
-    both = sum(left[:, None, b] * by_arm[b][None, :, None, :] for b in (0, 1))
+    by_arm = jnp.transpose(t, (1, 2, 0))[:, :, :, None]
+    left = by_arm[0][:, None] * gram[0] + by_arm[1][:, None] * gram[1]
+    across = jnp.swapaxes(by_arm, 2, 3)
+    both = left[:, None, 0] * across[0] + left[:, None, 1] * across[1]
     return jnp.transpose(both, (0, 2, 1, 3))
 
 

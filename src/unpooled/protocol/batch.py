@@ -12,7 +12,7 @@ import numpy as np
 
 from unpooled.protocol.messages import Tree
 
-CHUNK = 5
+CHUNK = 16
 """θ of one call. A default fit runs five problems side by side: four folds and the whole."""
 
 

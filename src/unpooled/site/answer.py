@@ -69,9 +69,7 @@ def _answer(site: Site, question: Message) -> Message:
         case PullBack(name, parameters, cotangent):
             study = _adopted(site)
             batch = (parameters["free"], parameters["fixed"], cotangent)
-            gradient, value = one_by_one(_pull_back, batch, _stage(study, name), study.rows)
-            # Statistics with structure travel by `Ask`; a scalar comes along for nothing (Algorithm 1).
-            return Gradient(gradient, value["total"] if isinstance(value["total"], np.ndarray) else None)
+            return Gradient(*one_by_one(_pull_back, batch, _stage(study, name), study.rows))
         case Together(questions):
             return Replies(tuple(_answer(site, part) for part in questions))
     raise MessageError(
@@ -153,8 +151,10 @@ def _statistics(parameters: Tree, stage: Stage, rows: Rows) -> Tree:
     return stage.statistics(parameters, rows)
 
 
-def _pull_back(leaves: Tree, stage: Stage, rows: Rows) -> tuple[Tree, Tree]:
+def _pull_back(leaves: Tree, stage: Stage, rows: Rows) -> tuple[Tree, jax.Array | None]:
     free, fixed, cotangent = leaves
     value, pull = jax.vjp(lambda moving: stage.statistics({"free": moving, "fixed": fixed}, rows), free)
     mine = jax.tree.map(lambda leaf: leaf[rows.site], cotangent["each"])
-    return pull({"total": cotangent["total"], "each": mine})[0], value
+    gradient = pull({"total": cotangent["total"], "each": mine})[0]
+    # Statistics with structure travel by `Ask`; a scalar comes along for nothing (Algorithm 1).
+    return gradient, value["total"] if isinstance(value["total"], jax.Array) else None

@@ -23,6 +23,8 @@ from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Tree
 
 NEGLIGIBLE = 0.02
+FOLDS_COARSER = 10.0
+"""Folds only compare structures, to a hundredth of a weight: they may stop so many times earlier."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ def fit(settings: Settings, evidences: dict[str, Evidence], folds: int, seed: in
 def _descend(
     name: str, evidence: Evidence, starts: list[Ridges], held: np.ndarray, settings: Settings
 ) -> Procedure[Minima]:
-    stopping = Stopping(settings.evaluations or evidence.structure.evaluations, settings.tolerance)
+    evaluations = settings.evaluations or evidence.structure.evaluations
+    stopping = Stopping(evaluations, settings.tolerance, FOLDS_COARSER)
     points = [evidence.structure.start(ridge.directions, ridge.noise) for ridge in starts]
     scales = [evidence.structure.scales(ridge.noise, float(ridge.rows.min())) for ridge in starts]
     batch, units = (jax.tree.map(lambda *leaves: np.stack(leaves), *part) for part in (points, scales))
