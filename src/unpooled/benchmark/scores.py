@@ -25,24 +25,41 @@ class Estimate:
 
 
 def score(estimate: Estimate, test_truth: pd.DataFrame, train_truth: pd.DataFrame) -> dict[str, float]:
-    """Every score that the estimate allows, by name."""
+    """Every score that the estimate and what is known of the truth allow, by name.
+
+    `ate` is the average over the training people where a contender says it, else over the test people.
+    """
     individual = (test_truth["y1"] - test_truth["y0"]).to_numpy(float)
     conditional = (test_truth["mu1"] - test_truth["mu0"]).to_numpy(float)
-    found = {
-        "imputation": root_mean_square(estimate.imputation - individual),
-        "prediction": root_mean_square(estimate.prediction - conditional),
-        "imputation_ate_error": float(abs(estimate.imputation.mean() - individual.mean())),
-        "ate_error": float(abs(estimate.prediction.mean() - conditional.mean())),
-    }
-    if estimate.prediction_draws is not None:
-        for level in LEVELS:
-            found |= _named(f"cate_{level}", interval_scores(estimate.prediction_draws, conditional, level))
-    if estimate.ate_draws is not None:
-        truth = np.array([(train_truth["mu1"] - train_truth["mu0"]).mean()])
-        for level in LEVELS:
-            found |= _named(f"ate_{level}", interval_scores(estimate.ate_draws[:, None], truth, level))
-        found["ate_sd"] = float(estimate.ate_draws.std(ddof=1))
+    draws, ate_draws = estimate.prediction_draws, estimate.ate_draws
+    found = {"ate": float((estimate.prediction if ate_draws is None else ate_draws).mean())}
+    if _known(individual):
+        found["imputation"] = root_mean_square(estimate.imputation - individual)
+        found["imputation_ate_error"] = float(abs(estimate.imputation.mean() - individual.mean()))
+    if _known(conditional):
+        found["prediction"] = root_mean_square(estimate.prediction - conditional)
+        found["ate_error"] = float(abs(estimate.prediction.mean() - conditional.mean()))
+        found |= {} if draws is None else _intervals("cate", draws, conditional)
+    if ate_draws is not None:
+        found["ate_sd"] = float(ate_draws.std(ddof=1))
+        lower, upper = np.quantile(ate_draws, [0.025, 0.975])
+        found |= {"ate_95_lower": float(lower), "ate_95_upper": float(upper)}
+        average = (train_truth["mu1"] - train_truth["mu0"]).to_numpy(float).mean(keepdims=True)
+        found |= _intervals("ate", ate_draws[:, None], average) if _known(average) else {}
     return found
+
+
+def _known(truth: np.ndarray) -> bool:
+    """Nobody knows the counterfactuals of real people: their truth is NaN."""
+    return not np.isnan(truth).any()
+
+
+def _intervals(name: str, draws: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    return {
+        f"{name}_{level}_{measure}": value
+        for level in LEVELS
+        for measure, value in interval_scores(draws, truth, level).items()
+    }
 
 
 def root_mean_square(error: np.ndarray) -> float:
@@ -67,7 +84,3 @@ def interval_scores(draws: np.ndarray, truth: np.ndarray, level: int) -> dict[st
         "width": float(np.mean(upper - lower)),
         "score": float(np.mean(upper - lower + 2.0 / alpha * missed)),
     }
-
-
-def _named(prefix: str, values: dict[str, float]) -> dict[str, float]:
-    return {f"{prefix}_{name}": value for name, value in values.items()}

@@ -9,10 +9,19 @@ from pathlib import Path
 
 from unpooled.benchmark.cases import Case, ihdp, simulated
 from unpooled.benchmark.contenders import CONTENDERS
+from unpooled.benchmark.cuts import CUTS
+from unpooled.benchmark.real import acic, nhefs
 from unpooled.errors import StudyError, nearest
 
 QUICK = ("fedci", "zero", "constant", "ridge", "gp")
 """Contenders of a first look, which takes a minute or two."""
+ACIC_SITES, NHEFS_SITES = 5, 4
+_WAYS = {
+    "random": "cut at random",
+    "cluster": "cut by covariate cluster",
+    "propensity": "cut by propensity",
+    "unequal": "cut into sizes from tiny to large",
+}
 
 
 @dataclass(frozen=True)
@@ -39,8 +48,26 @@ def _ihdp(replicate: int, folder: Path | None) -> Case:
     return ihdp(folder or Path("ihdp"), replicate)
 
 
+def _acic(cut: str, replicate: int, folder: Path | None) -> Case:
+    return acic(replicate, cut, ACIC_SITES)
+
+
+def _nhefs(cut: str, replicate: int, folder: Path | None) -> Case:
+    return nhefs(replicate, cut, NHEFS_SITES)
+
+
 def _declare(name: str, about: str) -> Table:
     return Table(name, about, (1, 3, 5), partial(_simulated, name, sites=5))
+
+
+def _declare_acic(cut: str) -> Table:
+    about = f"ACIC 2016, simulated outcomes on real covariates, {_WAYS[cut]}"
+    return Table(f"acic-{cut}", about, (ACIC_SITES,), partial(_acic, cut))
+
+
+def _declare_nhefs(cut: str) -> Table:
+    about = f"NHEFS, quitting smoking and weight, no truth to score against, {_WAYS[cut]}"
+    return Table(f"nhefs-{cut}", about, (NHEFS_SITES,), partial(_nhefs, cut), replicates=3)
 
 
 _ALL = (
@@ -49,6 +76,7 @@ _ALL = (
     _declare("fedci-binary", "DATA-1 with a 0/1 outcome"),
     _declare("fedci-count", "DATA-1 with counts"),
     Table("fedci-ihdp", "IHDP, simulated outcomes on real covariates", (1, 2, 3), _ihdp, needs_files=True),
+    *[declare(cut) for declare in (_declare_acic, _declare_nhefs) for cut in CUTS],
 )
 TABLES = {table.name: table for table in _ALL}
 
