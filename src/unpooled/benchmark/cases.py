@@ -14,7 +14,7 @@ IHDP_SITES, IHDP_BLOCK, IHDP_THIRD = 3, 249, 83
 TRUTH = ("y0", "y1", "mu0", "mu1")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """People by site: `train` is fitted, `valid` tunes where a contender tunes, `test` is scored.
 

@@ -8,7 +8,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-MAIN = ("imputation", "prediction", "ate_error", "cate_95_coverage", "ate_95_coverage", "seconds")
+from unpooled.benchmark.scores import LEVELS
+
+MAIN = ("imputation", "prediction", "ate_error", "ate")
+VIEWS = {
+    "errors": MAIN,
+    "intervals": tuple(
+        f"{what}_{level}_{measure}"
+        for what in ("cate", "ate")
+        for level in LEVELS
+        for measure in ("coverage", "width", "score")
+    ),
+    "cost": ("rounds", "megabytes", "fit_seconds", "peak_gb"),
+}
+"""What can be looked at, by name: a table of everything would be too wide to read."""
 PAPER_NAMES = {
     ("fedci", "federated"): "FedCI",
     ("bart", "combined"): "BART-com",
@@ -48,7 +61,9 @@ def summarise(cells: pd.DataFrame, measures: tuple[str, ...] = MAIN) -> pd.DataF
             values = _values(group, name)
             row |= {name: _mean(values), f"{name}_se": _error(values), f"{name}_median": _median(values)}
         rows.append(row)
-    return pd.DataFrame(rows).sort_values(["sites", "prediction"], ascending=[False, True], ignore_index=True)
+    summary = pd.DataFrame(rows)
+    first = "prediction" if "prediction" in measures else measures[0]
+    return summary.sort_values(["sites", first], ascending=[False, True], ignore_index=True)
 
 
 def _values(group: pd.DataFrame, name: str) -> np.ndarray:
@@ -93,8 +108,9 @@ def _paper_of(known: dict, contender: str, arrangement: str, sites: int) -> tupl
 
 def markdown(summary: pd.DataFrame, measures: tuple[str, ...] = MAIN) -> str:
     """The summary as a table of text."""
+    measures = tuple(name for name in measures if _has(summary, name))
     heads = ["contender", "tables", "sites", "n", *measures]
-    paper = "paper" in summary
+    paper = _has(summary, "paper")
     heads += ["paper (its task)"] if paper else []
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for row in summary.to_dict("records"):
@@ -105,6 +121,10 @@ def markdown(summary: pd.DataFrame, measures: tuple[str, ...] = MAIN) -> str:
             cells += [f"{row['paper']:.2f} ± {row['paper_se']:.2f} ({row['paper_task']})" if known else ""]
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     return "\n".join(lines)
+
+
+def _has(summary: pd.DataFrame, name: str) -> bool:
+    return name in summary and bool(np.isfinite(np.asarray(summary[name], dtype=float)).any())
 
 
 def _shown(mean: float, error: float, median: float) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from unpooled.benchmark.cases import Case
 from unpooled.benchmark.contenders import Contender, find
 from unpooled.benchmark.memory import peak_memory
 from unpooled.benchmark.scores import score
@@ -51,31 +52,23 @@ def cells(table: Table, *, contenders: Sequence[str], sites: Sequence[int], repl
 
 def run(table: Table, todo: Sequence[Cell], store: Store, folder: Path | None) -> Iterator[dict[str, Any]]:
     """Run the cells that are not done; each finished one is stored, then told."""
-    case, made_for = None, None
+    make = lru_cache(maxsize=1)(lambda replicate: table.case(replicate, folder))
+    cut = lru_cache(maxsize=1)(lambda replicate, sites: make(replicate).first(sites))
     for cell in todo:
         if store.has(**cell.key):
             continue
-        if made_for != cell.replicate:
-            case, made_for = table.case(cell.replicate, folder), cell.replicate
-        assert case is not None
-        row = {
-            "table": table.name,
-            **cell.key,
-            "seed": cell.replicate,
-            **_measure(cell, case.first(cell.sites)),
-        }
+        measured = _measure(cell, cut(cell.replicate, cell.sites))
+        row = {"table": table.name, **cell.key, "seed": cell.replicate, **measured}
         store.add(row)
         yield row
 
 
-def _measure(cell: Cell, case: Any) -> dict[str, Any]:
+def _measure(cell: Cell, case: Case) -> dict[str, Any]:
     """Scores and cost of a cell; a contender that fails is a row that says so, not a gap."""
-    started = time.perf_counter()
     with peak_memory() as memory:
         try:
             estimate, cost = cell.contender.estimator()(case, cell.arrangement, cell.replicate)
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"[:300]}
-    seconds = time.perf_counter() - started
     scores = score(estimate, case.test_truth, case.train_truth)
-    return {**scores, **cost, "seconds": seconds, "peak_gb": memory.gigabytes}
+    return {**scores, **cost, "peak_gb": memory.gigabytes}

@@ -45,7 +45,8 @@ def score(estimate: Estimate, test_truth: pd.DataFrame, train_truth: pd.DataFram
         lower, upper = np.quantile(ate_draws, [0.025, 0.975])
         found |= {"ate_95_lower": float(lower), "ate_95_upper": float(upper)}
         average = (train_truth["mu1"] - train_truth["mu0"]).to_numpy(float).mean(keepdims=True)
-        found |= _intervals("ate", ate_draws[:, None], average) if _known(average) else {}
+        if _known(average):
+            found |= {"ate_truth": float(average[0])} | _intervals("ate", ate_draws[:, None], average)
     return found
 
 

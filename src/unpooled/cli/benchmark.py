@@ -12,6 +12,8 @@ from unpooled.cli.answering import answering
 from unpooled.cli.options import Debug, Quiet
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from unpooled.benchmark.running import Cell
     from unpooled.benchmark.tables import Table
 
@@ -33,7 +35,7 @@ def list_(debug: Debug = 0) -> None:
         typer.echo("Tables")
         for table in TABLES.values():
             files = " (needs its files: --ihdp)" if table.needs_files else ""
-            typer.echo(f"  {table.name:<14} {table.about}; sites {_listed(table.sites)}{files}")
+            typer.echo(f"  {table.name:<16} {table.about}; sites {_listed(table.sites)}{files}")
         typer.echo("Contenders")
         for contender in CONTENDERS.values():
             missing = contender.missing()
@@ -85,13 +87,31 @@ def compare(
     paper: Annotated[
         Path | None, typer.Option(help="A table of published numbers, to stand beside ours.")
     ] = None,
+    view: Annotated[str, typer.Option(help="errors, intervals or cost.")] = "errors",
     debug: Debug = 0,
 ) -> None:
     """Show the finished cells of a table: mean ± s.e. (median) over replicates."""
     with answering(debug=debug):
         from unpooled.benchmark import tables
 
-        _show(store, tables.find(table).name, paper)
+        _show(store, tables.find(table).name, paper, view)
+
+
+@app.command()
+def figures(
+    table: Annotated[str, typer.Argument(help="Such as fedci-data1.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to draw into.")],
+    store: Store = STORE,
+    debug: Debug = 0,
+) -> None:
+    """Draw the finished cells of a table, each figure beside the CSV it was drawn from."""
+    with answering(debug=debug):
+        from unpooled.benchmark import tables
+        from unpooled.benchmark.drawing import write_figures
+
+        chosen = tables.find(table)
+        for path in write_figures(_cells(store, chosen.name), output, chosen.name):
+            typer.echo(str(path))
 
 
 def _run(table: Table, todo: list[Cell], store: Path, folder: Path | None, *, show: bool) -> None:
@@ -112,12 +132,21 @@ def _run(table: Table, todo: list[Cell], store: Path, folder: Path | None, *, sh
                 f"{row['contender']} {row['arrangement']}, {row['sites']} sites, replicate {row['replicate']}"
             )
             if row.get("error"):
-                console.print(f"{what}: {row['error']}")
+                console.print(f"{what}: {row['error']}", markup=False)
             progress.update(task, advance=1, description=what)
 
 
-def _show(store: Path, table: str, paper: Path | None) -> None:
-    from unpooled.benchmark.comparing import markdown, summarise, with_paper
+def _show(store: Path, table: str, paper: Path | None, view: str = "errors") -> None:
+    from unpooled.benchmark.comparing import VIEWS, markdown, summarise, with_paper
+    from unpooled.errors import StudyError, nearest
+
+    if view not in VIEWS:
+        raise StudyError("the view must be known", found=f"'{view}'", remedy=nearest(view, VIEWS))
+    summary = summarise(_cells(store, table), VIEWS[view])
+    typer.echo(markdown(with_paper(summary, paper, table) if view == "errors" else summary, VIEWS[view]))
+
+
+def _cells(store: Path, table: str) -> DataFrame:
     from unpooled.benchmark.store import Store as Cells
     from unpooled.errors import ResultsError
 
@@ -128,7 +157,7 @@ def _show(store: Path, table: str, paper: Path | None) -> None:
             found=f"none of {table} in {store}",
             remedy=f"unpooled benchmark run {table} --store {store}",
         )
-    typer.echo(markdown(with_paper(summarise(cells), paper, table)))
+    return cells
 
 
 def _tell_absent(names: list[str]) -> None:

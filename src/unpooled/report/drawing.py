@@ -22,18 +22,19 @@ def write_figures(model: Model, content: dict[str, Any], folder: Path) -> list[P
     words = {"outcome": content["outcome"], "unit": content["outcome_unit"]}
     density = densities(model)
     drawn = [
-        _keep(figures.posterior(density, summary, **words), density, folder / "posterior.png"),
-        _keep(figures.forest(summary, **words), summary.reset_index(), folder / "forest.png"),
+        keep(figures.posterior(density, summary, **words), density, folder / "posterior.png"),
+        keep(figures.forest(summary, **words), summary.reset_index(), folder / "forest.png"),
     ]
     histories = _histories(model)
     if histories:
-        drawn.append(_keep(figures.convergence(histories), _long(histories), folder / "convergence.png"))
+        drawn.append(keep(figures.convergence(histories), _long(histories), folder / "convergence.png"))
     bytes_by_site = traffic_table(content["cost"])
-    drawn.append(_keep(figures.traffic(bytes_by_site), bytes_by_site, folder / "bytes.png"))
+    drawn.append(keep(figures.traffic(bytes_by_site), bytes_by_site, folder / "bytes.png"))
     return drawn
 
 
-def _keep(ax: Axes, data: pd.DataFrame, path: Path) -> Path:
+def keep(ax: Axes, data: pd.DataFrame, path: Path) -> Path:
+    """The figure, and beside it what it was drawn from."""
     figure = ax.get_figure(root=True)
     assert figure is not None
     figure.savefig(path, dpi=200)

@@ -16,7 +16,8 @@ from unpooled.report import style
 WIDTH = 6.4
 
 
-def _axes(ax: Axes | None, height: float) -> Axes:
+def new_axes(ax: Axes | None, height: float) -> Axes:
+    """The axes given, or a figure's of this height."""
     if ax is not None:
         return ax
     with mpl.rc_context(style.STYLE):
@@ -40,7 +41,7 @@ def posterior(
     `density` has the columns site, effect, density; `summary` is the model's.
     """
     names = list(summary.index)
-    ax = _axes(ax, 1.4 + 0.62 * len(names))
+    ax = new_axes(ax, 1.4 + 0.62 * len(names))
     tallest = density["density"].max()
     with mpl.rc_context(style.STYLE):
         for place, name in enumerate(reversed(names)):
@@ -66,7 +67,7 @@ def posterior(
 def forest(summary: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | None = None) -> Axes:
     """Mean and interval at each site and over all, with the numbers written out."""
     names = list(summary.index)
-    ax = _axes(ax, 1.2 + 0.36 * len(names))
+    ax = new_axes(ax, 1.2 + 0.36 * len(names))
     with mpl.rc_context(style.STYLE):
         for place, name in enumerate(reversed(names)):
             row, last = summary.loc[name], name == names[-1]
@@ -89,7 +90,7 @@ def forest(summary: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | No
 
 def convergence(histories: Mapping[str, Sequence[float]], *, ax: Axes | None = None) -> Axes:
     """How far the objective of each structure was above where it ended, by evaluation."""
-    ax = _axes(ax, 3.2)
+    ax = new_axes(ax, 3.2)
     with mpl.rc_context(style.STYLE):
         for index, (name, history) in enumerate(histories.items()):
             values = np.asarray(history, dtype=float)
@@ -119,7 +120,7 @@ def convergence(histories: Mapping[str, Sequence[float]], *, ax: Axes | None = N
 
 def traffic(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Bytes by site, out of it and into it; `table` has the columns site, up, down."""
-    ax = _axes(ax, 1.3 + 0.42 * len(table))
+    ax = new_axes(ax, 1.3 + 0.42 * len(table))
     scale, unit = _byte_unit(float(table[["up", "down"]].to_numpy().max()))
     with mpl.rc_context(style.STYLE):
         places = np.arange(len(table))[::-1]

@@ -55,6 +55,20 @@ def test_a_batch_of_descents_finds_every_minimum_in_lockstep(drive: Any, stages:
     np.testing.assert_allclose(found.statistics["each"]["gap"], gap, atol=1e-12)
 
 
+def test_problems_after_the_first_may_stop_farther_from_their_minimum(drive: Any, stages: Any) -> None:
+    starts = {"at": np.array([[5.0, -5.0]] * 2)}
+    axes, same = np.stack([np.diag([0.02, 1.0])] * 2), {"weight": np.ones(2)}
+
+    def gaps(coarser: float) -> np.ndarray:
+        stopping = Stopping(evaluations=60, tolerance=1e-6, coarser=coarser)
+        found, _ = drive(lbfgs("pull", stages["pull"], starts, axes, same, stopping))
+        return np.abs(found.free["at"] - MINIMUM).max(axis=1)
+
+    alike, apart = gaps(1.0), gaps(1e6)
+    assert alike[0] == alike[1] == apart[0]
+    assert apart[1] > 5.0 * alike[1]
+
+
 def test_axes_change_the_path_but_not_the_minimum(drive: Any, stages: Any) -> None:
     stopping = Stopping(evaluations=60, tolerance=1e-10)
     unlike = np.stack([np.array([[0.05, 0.0], [3.0, 7.0]])] * 3)

@@ -91,5 +91,5 @@ def test_simple_contenders_find_a_constant_effect_of_lines() -> None:
         estimate, cost = ESTIMATORS[name](case, "combined", 0)
         np.testing.assert_allclose(estimate.prediction, 3.0, atol=0.1)
         np.testing.assert_allclose(estimate.imputation, 3.0, atol=0.15)
-        assert cost == {}
+        assert set(cost) == {"fit_seconds"}
     assert ESTIMATORS["gp"](case, "combined", 0)[0].prediction_draws.shape == (400, 80)

@@ -36,7 +36,7 @@ def test_a_finished_cell_is_never_run_again_and_survives_the_process(tmp_path: P
     assert len(stored) == len(_cells())
     assert not stored.duplicated(["contender", "arrangement", "sites", "replicate"]).any()
     assert stored["version_unpooled"].notna().all()
-    assert stored["seconds"].gt(0).all()
+    assert stored["fit_seconds"].gt(0).all()
 
 
 def test_with_one_site_there_is_one_arrangement() -> None:

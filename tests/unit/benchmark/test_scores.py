@@ -19,6 +19,7 @@ def test_the_two_tasks_have_targets_of_their_own() -> None:
         "prediction": pytest.approx(np.sqrt(2.0)),
         "imputation_ate_error": pytest.approx(0.5),
         "ate_error": pytest.approx(1.0),
+        "ate": pytest.approx(3.0),
     }
 
 

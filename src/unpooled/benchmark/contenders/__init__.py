@@ -13,7 +13,7 @@ from unpooled.errors import StudyError, nearest
 
 Cost = dict[str, float]
 Estimator = Callable[[Case, str, int], tuple[Estimate, Cost]]
-"""(case, arrangement, seed) → what is said of the test people; rounds and megabytes, where there are any."""
+"""(case, arrangement, seed) → what is said of the test people, and its cost: seconds, rounds, megabytes."""
 
 PEER = ("local", "bagged", "combined")
 """Each site alone; the mean of the sites' models; the tables stacked, which is what nobody may do."""

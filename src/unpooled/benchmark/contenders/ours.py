@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,17 @@ def fedci(**settings: Any) -> Estimator:
 def _fit(
     model: up.FedCI, study: up.Study, train: dict[str, pd.DataFrame], test: dict[str, pd.DataFrame]
 ) -> tuple[Estimate, Cost]:
+    started = time.perf_counter()
     model.fit(study, train)
+    seconds = time.perf_counter() - started
     prediction = np.concatenate([model.effect_draws(p, site=site) for site, p in test.items()], axis=1)
     imputation = np.concatenate([model.ite(site, people) for site, people in test.items()])
     cost = model.result_.cost
-    spent = {"rounds": float(cost["rounds"]), "megabytes": max(cost["bytes_up"].values()) / 1e6}
+    spent = {
+        "fit_seconds": seconds,
+        "rounds": float(cost["rounds"]),
+        "megabytes": max(cost["bytes_up"].values()) / 1e6,
+    }
     return Estimate(imputation, prediction.mean(axis=0), prediction, model.ate_draws()), spent
 
 

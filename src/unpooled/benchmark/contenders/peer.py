@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -42,21 +44,37 @@ Learner = Callable[[Table, Table, int], Predict]
 def peer(learner: Learner) -> Estimator:
     """A learner of one table as a contender over sites."""
 
+    # Local and bagged rest on the same models; only the last case's are kept.
+    @lru_cache(maxsize=1)
+    def alone(case: Case, seed: int) -> tuple[dict[str, Predict], float]:
+        started = time.perf_counter()
+        train, valid, _ = _tables(case)
+        return {
+            site: learner(train[site], valid[site], seed) for site in train
+        }, time.perf_counter() - started
+
     def estimate(case: Case, arrangement: str, seed: int) -> tuple[Estimate, Cost]:
-        scale = _Scale.of(case)
-        train, valid, test = (scale.tables(part) for part in (case.train, case.valid, case.test))
+        train, valid, test = _tables(case)
         if arrangement == "combined":
+            started = time.perf_counter()
             whole = learner(_stack(train), _stack(valid), seed)
+            spent = time.perf_counter() - started
             said = {site: whole(table.x) for site, table in test.items()}
         else:
-            own = {site: learner(train[site], valid[site], seed) for site in train}
-            if arrangement == "local":
-                said = {site: own[site](table.x) for site, table in test.items()}
-            else:
-                said = {s: _average([predict(t.x) for predict in own.values()]) for s, t in test.items()}
-        return _estimate(said, test), {}
+            own, spent = alone(case, seed)
+            said = {site: _arranged(own, site, table.x, arrangement) for site, table in test.items()}
+        return _estimate(said, test), {"fit_seconds": spent}
 
     return estimate
+
+
+def _tables(case: Case) -> list[dict[str, Table]]:
+    scale = _Scale.of(case)
+    return [scale.tables(part) for part in (case.train, case.valid, case.test)]
+
+
+def _arranged(own: dict[str, Predict], site: str, x: np.ndarray, arrangement: str) -> Said:
+    return own[site](x) if arrangement == "local" else _average([predict(x) for predict in own.values()])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,47 @@
+"""The figures of a table's finished cells, each beside the CSV it was drawn from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from unpooled.benchmark.comparing import summarise
+from unpooled.report import comparisons
+from unpooled.report.drawing import keep
+
+OURS = "fedci"
+
+
+def write_figures(cells: pd.DataFrame, folder: Path, table: str) -> list[Path]:
+    """Whatever the cells allow; the paths of the figures."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = cells.loc[pd.isna(cells["error"])]
+    summary = summarise(done)
+    if "prediction" not in done:
+        return []
+    drawn = []
+    for name, part, series in (
+        ("arrangements", summary.loc[summary["contender"] == OURS], "arrangement"),
+        ("inter-dependency", _federated(summary), "contender"),
+    ):
+        if len(set(part[series])) > 1:
+            ax = comparisons.by_sites(part, measure="prediction", series=series)
+            drawn.append(keep(ax, part, folder / f"{table}-{name}.png"))
+    most = summary.loc[summary["sites"] == summary["sites"].max()]
+    pooled = most.loc[(most["arrangement"] == "combined") | (most["arrangement"] == "federated")]
+    drawn.append(keep(comparisons.ranking(pooled, ours=OURS), pooled, folder / f"{table}-ranking.png"))
+    ours = done.loc[(done["contender"] == OURS) & _apart(done)]
+    if len(ours):
+        drawn.append(keep(comparisons.ate_by_sites(ours), ours, folder / f"{table}-ate.png"))
+    return drawn
+
+
+def _federated(summary: pd.DataFrame) -> pd.DataFrame:
+    ours = [str(name).startswith(OURS) for name in summary["contender"]]
+    return summary.loc[_apart(summary) & np.array(ours)]
+
+
+def _apart(frame: pd.DataFrame) -> np.ndarray:
+    return np.asarray(frame["arrangement"] == "federated")
