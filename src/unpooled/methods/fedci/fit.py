@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -19,6 +19,7 @@ from unpooled.methods.fedci.collapsed import Evidence
 from unpooled.methods.fedci.laplace import around, precision_of, prior_curvature
 from unpooled.methods.fedci.ridges import Ridges, fixed_by, ridges_of
 from unpooled.methods.fedci.settings import Settings
+from unpooled.methods.fedci.thinning import refine, thinned
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Tree
 
@@ -37,23 +38,32 @@ class Fit:
     diagnostics: dict[str, Any]
 
 
-def fit(settings: Settings, evidences: dict[str, Evidence], folds: int, seed: int) -> Procedure[Fit]:
-    """The collapsed inference; with folds the structures are weighed, without there is one."""
+def fit(
+    settings: Settings, evidences: dict[str, Evidence], folds: int, seed: int, share: float = 1.0
+) -> Procedure[Fit]:
+    """The collapsed inference; with folds the structures are weighed, without there is one.
+
+    Where the share is under one, everything before the draws is done with that share of the people.
+    """
     held = np.arange(-1, folds)
     ridge = yield from ask("ridge", {"free": {}, "fixed": {"fold": held}})
     starts = [ridges_of(jax.tree.map(lambda leaf, i=i: leaf[i], ridge["total"])) for i in range(len(held))]
+    few = [replace(ridge, rows=share * ridge.rows) for ridge in starts]
     names = list(evidences)
     found = yield from side_by_side(
-        *[_descend(name, evidences[name], starts, held, settings) for name in names]
+        *[_descend(_first(name, share), evidences[name], few, held, settings) for name in names]
     )
     minima = dict(zip(names, found, strict=True))
     weights = {names[0]: 1.0}
     if folds:
-        weights = yield from _stack(evidences, minima, held, starts)
+        weights = yield from _stack(evidences, minima, held, few)
+    modes = yield from side_by_side(
+        *[_mode(name, evidences[name], minima[name], starts[0], settings, share) for name in weights]
+    )
     drawn = yield from side_by_side(
         *[
-            _draw(name, evidences[name], minima[name], starts[0], settings, seed + i)
-            for i, name in enumerate(weights)
+            _draw(name, evidences[name], mode, starts[0], settings, seed + i)
+            for i, (name, mode) in enumerate(zip(weights, modes, strict=True))
         ]
     )
     draws = dict(zip(weights, drawn, strict=True))
@@ -67,6 +77,11 @@ def fit(settings: Settings, evidences: dict[str, Evidence], folds: int, seed: in
         for name, m in minima.items()
     }
     return Fit(draws, weights, dict(zip(weights, effects, strict=True)), diagnostics)
+
+
+def _first(name: str, share: float) -> str:
+    """The stage of the first descent: a share of the people, or everybody."""
+    return name if share == 1.0 else thinned(name)
 
 
 def _descend(
@@ -125,18 +140,40 @@ def simplex_weights(errors: np.ndarray) -> np.ndarray:
     return result.x
 
 
+class Mode(NamedTuple):
+    """The likeliest hyperparameters, and the precision of their posterior about it."""
+
+    free: Tree
+    precision: np.ndarray
+
+
+def _mode(
+    name: str, evidence: Evidence, minima: Minima, start: Ridges, settings: Settings, share: float
+) -> Procedure[Mode]:
+    best = jax.tree.map(lambda leaf: leaf[0], minima.free)
+    few = _of_all(replace(start, rows=share * start.rows))
+    hessian = yield from curvature(_first(name, share), evidence, best, few)
+    prior = prior_curvature(evidence.structure, best, few)
+    if share < 1.0:
+        hessian = prior + (hessian - prior) / share
+        refined = yield from refine(name, evidence, best, hessian, _of_all(start), settings.tolerance)
+        best = jax.tree.map(lambda leaf: leaf[0], refined.free)
+    return Mode(best, precision_of(hessian, prior))
+
+
+def _of_all(start: Ridges) -> Tree:
+    """What the priors rest on, nobody held out."""
+    return jax.tree.map(lambda leaf: leaf[0], fixed_by([start], np.array([-1])))
+
+
 def _draw(
-    name: str, evidence: Evidence, minima: Minima, start: Ridges, settings: Settings, seed: int
+    name: str, evidence: Evidence, mode: Mode, start: Ridges, settings: Settings, seed: int
 ) -> Procedure[Tree]:
     """Hyperparameters from a Laplace approximation, weights and shifts from their exact posterior."""
-    best = jax.tree.map(lambda leaf: leaf[0], minima.free)
-    fixed = jax.tree.map(lambda leaf: leaf[0], fixed_by([start], np.array([-1])))
-    hessian = yield from curvature(name, evidence, best, fixed)
     per_theta = evidence.structure.draws_per_theta
     count = -(-settings.draws // per_theta)
-    precision = precision_of(hessian, prior_curvature(evidence.structure, best, fixed))
-    free = around(best, precision, count, seed)
-    many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), fixed)
+    free = around(mode.free, mode.precision, count, seed)
+    many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), _of_all(start))
     statistics = yield from ask(name, {"free": free, "fixed": many})
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))
     beta, shift = one_by_one(_weights_and_shifts, (free, many, statistics, keys), evidence)

@@ -15,6 +15,7 @@ from unpooled.methods.fedci.effects import AverageEffect, HeldOut
 from unpooled.methods.fedci.fit import fit
 from unpooled.methods.fedci.settings import Settings
 from unpooled.methods.fedci.structures import GRID, Kernel, Projection
+from unpooled.methods.fedci.thinning import REFINEMENT, Thinned, share, thinned
 from unpooled.methods.method import Fitted
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
@@ -38,6 +39,7 @@ class FedCI:
             "site_moments": np.asarray(scaling["site_moments"]),
             "inducing": pseudo_people(scaling, settings.basis, seed),
             "exact": bool(max(scaling["counts"]) <= EXACT_ROWS),
+            "share": share(scaling["counts"]),
         }
 
     def stages(self, settings: Settings, context: Tree) -> dict[str, Stage]:
@@ -46,6 +48,8 @@ class FedCI:
         evidences = _evidences(settings, context)
         stages: dict[str, Stage] = {"ridge": Ridge(), **evidences}
         stages |= {f"effect/{name}": AverageEffect(evidence) for name, evidence in evidences.items()}
+        if context["share"] < 1.0:
+            stages |= {thinned(name): Thinned(evidence) for name, evidence in evidences.items()}
         if len(evidences) > 1:
             stages["held_out"] = HeldOut(tuple(evidences.values()))
         return stages
@@ -53,7 +57,8 @@ class FedCI:
     def fit(self, settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
         if settings.inference == "variational":
             return (yield from variational.fit(settings, context, seed))
-        result = yield from fit(settings, _evidences(settings, context), self.folds(settings), seed)
+        evidences, folds = _evidences(settings, context), self.folds(settings)
+        result = yield from fit(settings, evidences, folds, seed, context["share"])
         site_effects = mix(result.effects, result.weights, settings.draws)
         draws = {"weights": result.weights, "structures": result.draws}
         return Fitted(draws, site_effects, {"weights": result.weights, "structures": result.diagnostics})
@@ -76,8 +81,9 @@ class FedCI:
             settings.evaluations or (Projection if name == "projection" else Kernel).evaluations
             for name in _names(settings)
         ]
-        # Ridge; evaluations of two rounds; held-out errors; a Hessian of two; statistics; effects.
-        return 1 + 2 * max(allowed) + (len(allowed) > 1) + 2 + 2
+        # Ridge; evaluations of two rounds; held-out errors; a Hessian of two; statistics; effects. Where
+        # sites are large, further evaluations on everybody.
+        return 1 + 2 * (max(allowed) + REFINEMENT) + (len(allowed) > 1) + 2 + 2
 
     def conditional_effects(
         self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
