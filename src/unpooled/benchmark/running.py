@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unpooled.benchmark.cases import Case
-from unpooled.benchmark.contenders import Contender, find
+from unpooled.benchmark.contenders import ARRANGEMENTS, Contender, find
 from unpooled.benchmark.memory import peak_memory
 from unpooled.benchmark.scores import score
 from unpooled.benchmark.store import Store
@@ -35,7 +35,13 @@ class Cell:
         }
 
 
-def cells(table: Table, *, contenders: Sequence[str], sites: Sequence[int], replicates: int) -> list[Cell]:
+def cells(
+    *,
+    contenders: Sequence[str],
+    sites: Sequence[int],
+    replicates: int,
+    arrangements: Sequence[str] = ARRANGEMENTS,
+) -> list[Cell]:
     """Replicates outermost: a run that is stopped has the same replicates of everybody."""
     found = [find(name) for name in contenders]
     return [
@@ -45,6 +51,7 @@ def cells(table: Table, *, contenders: Sequence[str], sites: Sequence[int], repl
         for contender in found
         if contender.missing() is None
         for arrangement in contender.arrangements
+        if arrangement in arrangements
         # With one site every arrangement is the same.
         if count > 1 or arrangement == contender.arrangements[0]
     ]

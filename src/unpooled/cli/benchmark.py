@@ -53,6 +53,9 @@ def run(
         list[int] | None, typer.Option(help="Numbers of sites; may be given several times.")
     ] = None,
     methods: Annotated[list[str] | None, typer.Option(help="Contenders; may be given several times.")] = None,
+    arrangements: Annotated[
+        list[str] | None, typer.Option(help="federated, local, bagged or combined; all by default.")
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Two replicates, most sites, simple peers: minutes.")
     ] = False,
@@ -64,16 +67,17 @@ def run(
     """Run the cells of a table that are not done yet, then show the table."""
     with answering(debug=debug, resume=f"unpooled benchmark run {table} --store {quote(str(store))}"):
         from unpooled.benchmark import tables
+        from unpooled.benchmark.contenders import ARRANGEMENTS
         from unpooled.benchmark.running import cells
 
         chosen = tables.find(table)
         counts = sites or ([max(chosen.sites)] if quick else list(chosen.sites))
         names = methods or list(tables.QUICK if quick else chosen.contenders)
         todo = cells(
-            chosen,
             contenders=names,
             sites=counts,
             replicates=replicates or (2 if quick else chosen.replicates),
+            arrangements=_known(arrangements or list(ARRANGEMENTS)),
         )
         _tell_absent(names)
         _run(chosen, todo, store, ihdp, show=not quiet)
@@ -158,6 +162,18 @@ def _cells(store: Path, table: str) -> DataFrame:
             remedy=f"unpooled benchmark run {table} --store {store}",
         )
     return cells
+
+
+def _known(arrangements: list[str]) -> list[str]:
+    from unpooled.benchmark.contenders import ARRANGEMENTS
+    from unpooled.errors import StudyError, nearest
+
+    for name in arrangements:
+        if name not in ARRANGEMENTS:
+            raise StudyError(
+                "the arrangement must be known", found=f"'{name}'", remedy=nearest(name, ARRANGEMENTS)
+            )
+    return arrangements
 
 
 def _tell_absent(names: list[str]) -> None:

@@ -24,7 +24,7 @@ NAMES = ("zero", "constant", "ridge")
 
 
 def _cells(**changes: Any) -> list[running.Cell]:
-    return running.cells(TABLE, **{"contenders": NAMES, "sites": (2,), "replicates": 2, **changes})
+    return running.cells(**{"contenders": NAMES, "sites": (2,), "replicates": 2, **changes})
 
 
 def test_a_finished_cell_is_never_run_again_and_survives_the_process(tmp_path: Path) -> None:
@@ -42,6 +42,7 @@ def test_a_finished_cell_is_never_run_again_and_survives_the_process(tmp_path: P
 def test_with_one_site_there_is_one_arrangement() -> None:
     assert {cell.arrangement for cell in _cells(sites=(1,), contenders=("ridge",))} == {"local"}
     assert len(_cells(contenders=("ridge",), replicates=1)) == 3
+    assert len(_cells(contenders=("ridge",), replicates=1, arrangements=("combined",))) == 1
 
 
 def test_a_contender_that_fails_is_a_row_that_says_so_and_is_tried_again(
@@ -115,6 +116,17 @@ def test_the_command_runs_then_compares(tmp_path: Path) -> None:
     assert shown.output == ran.output
     listed = runner.invoke(app, ["benchmark", "list"])
     assert all(name in listed.output for name in (*TABLES, *CONTENDERS))
-    wrong = runner.invoke(app, ["benchmark", "run", "fedci-data7", "--store", store])
-    assert wrong.exit_code >= 2
+    for bad in (["run", "fedci-data7"], ["run", "fedci-data1", "--arrangements", "pooled"],
+                ["compare", "fedci-data1", "--view", "eror"]):  # fmt: skip
+        wrong = runner.invoke(app, ["benchmark", *bad, "--store", store])
+        assert wrong.exit_code >= 2, wrong.output
+    for view in ("intervals", "cost"):
+        seen = runner.invoke(app, ["benchmark", "compare", "fedci-data1", "--view", view, "--store", store])
+        assert seen.exit_code == 0, seen.output
+    assert "fit_seconds" in seen.output
+    drawn = runner.invoke(
+        app, ["benchmark", "figures", "fedci-data1", "--store", store, "--output", str(tmp_path / "drawn")]
+    )
+    assert drawn.exit_code == 0, drawn.output
+    assert (tmp_path / "drawn" / "fedci-data1-ranking.png").stat().st_size > 10_000
     assert isinstance(TABLES["fedci-data1"], Table)

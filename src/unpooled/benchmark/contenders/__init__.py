@@ -17,6 +17,7 @@ Estimator = Callable[[Case, str, int], tuple[Estimate, Cost]]
 
 PEER = ("local", "bagged", "combined")
 """Each site alone; the mean of the sites' models; the tables stacked, which is what nobody may do."""
+ARRANGEMENTS = ("federated", *PEER)
 
 
 @dataclass(frozen=True)
