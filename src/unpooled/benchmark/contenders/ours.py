@@ -20,10 +20,13 @@ def fedci(**settings: Any) -> Estimator:
     def estimate(case: Case, arrangement: str, seed: int) -> tuple[Estimate, Cost]:
         study = up.Study(treatment="w", outcome="y", covariates=case.covariates)
         if arrangement == "federated":
-            return _fit(up.FedCI(seed=seed, **settings), study, case.train, case.test)
+            return _fit(up.FedCI(seed=seed, **settings), study, case.train, list(case.test.items()))
         if arrangement == "combined":
-            train, test = ({"all": pd.concat(part.values())} for part in (case.train, case.test))
-            return _fit(up.FedCI(seed=seed, **settings), study, train, test)
+            # People join what they are imputed with, so each site's are asked about by themselves here too.
+            test = [("stacked", people) for people in case.test.values()]
+            return _fit(
+                up.FedCI(seed=seed, **settings), study, {"stacked": pd.concat(case.train.values())}, test
+            )
         parts = [_alone(settings, seed, case, site) for site in case.train]
         weights = np.array([len(frame) for frame in case.train.values()], dtype=float)
         return _together([estimate for estimate, _ in parts], weights), _most([cost for _, cost in parts])
@@ -32,13 +35,13 @@ def fedci(**settings: Any) -> Estimator:
 
 
 def _fit(
-    model: up.FedCI, study: up.Study, train: dict[str, pd.DataFrame], test: dict[str, pd.DataFrame]
+    model: up.FedCI, study: up.Study, train: dict[str, pd.DataFrame], test: list[tuple[str, pd.DataFrame]]
 ) -> tuple[Estimate, Cost]:
     started = time.perf_counter()
     model.fit(study, train)
     seconds = time.perf_counter() - started
-    prediction = np.concatenate([model.effect_draws(p, site=site) for site, p in test.items()], axis=1)
-    imputation = np.concatenate([model.ite(site, people) for site, people in test.items()])
+    prediction = np.concatenate([model.effect_draws(p, site=site) for site, p in test], axis=1)
+    imputation = np.concatenate([model.ite(site, people) for site, people in test])
     cost = model.result_.cost
     spent = {
         "fit_seconds": seconds,
@@ -51,7 +54,7 @@ def _fit(
 def _alone(settings: dict[str, Any], seed: int, case: Case, site: str) -> tuple[Estimate, Cost]:
     train, test = case.train[site], case.test[site]
     study = up.Study(treatment="w", outcome="y", covariates=varying(train))
-    return _fit(up.FedCI(seed=seed, **settings), study, {site: train}, {site: test})
+    return _fit(up.FedCI(seed=seed, **settings), study, {site: train}, [(site, test)])
 
 
 def _together(parts: list[Estimate], weights: np.ndarray) -> Estimate:
