@@ -1,61 +1,112 @@
-"""Seconds (cold and warm), rounds, bytes and peak memory of a default fit, as rows per site grow.
+"""Seconds, rounds, bytes and memory of a fit as rows, sites or covariates grow.
 
-    python benchmarks/cost.py                       the three sizes, each in a process of its own
-    python benchmarks/cost.py --sites 5 --rows 50   one size
+    python benchmarks/cost.py rows --output costs        5 sites x 20 covariates, 50 ... 200,000 rows a site
+    python benchmarks/cost.py sites --output costs       50 rows a site, 1 ... 200 sites
+    python benchmarks/cost.py covariates --output costs  5 sites x 200 rows, 5 ... 80 covariates
+    python benchmarks/cost.py default --output costs     the default settings at three sizes
 
-Cold: a new process that has compiled nothing before. Warm: the same fit again with another seed.
+Every point has a process of its own. Cold: it has compiled nothing before. Warm: the median of further
+fits with other seeds. A point in the output folder's CSV is not measured again; then the curve is drawn.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
+from statistics import median
 
-SIZES = ((5, 50), (5, 500), (3, 2000))
+import pandas as pd
+
+CURVES = {
+    "rows": [
+        {"sites": 5, "rows": rows, "covariates": 20, "structure": "projection"}
+        for rows in (50, 500, 2_000, 20_000, 200_000)
+    ],
+    "sites": [
+        {"sites": sites, "rows": 50, "covariates": 20, "structure": "auto"} for sites in (1, 5, 20, 50, 200)
+    ],
+    "covariates": [
+        {"sites": 5, "rows": 200, "covariates": d, "structure": "auto"} for d in (5, 10, 20, 40, 80)
+    ],
+    "default": [
+        {"sites": sites, "rows": rows, "covariates": 20, "structure": "auto"}
+        for sites, rows in ((5, 50), (5, 500), (3, 2_000))
+    ],
+}
+LONG = 60.0
+"""A fit that took so many seconds cold is done warm once, not five times."""
 
 
-def measure(sites: int, rows: int, structure: str) -> str:
+def measure(sites: int, rows: int, covariates: int, structure: str) -> dict[str, float]:
+    """One point, in this process."""
     import unpooled as up
     from unpooled.data.simulation import simulate
 
-    made = simulate("fedci-data1", sites=sites, rows=rows, seed=1)
-    frame = next(iter(made.frames.values()))
-    study = up.Study(treatment="w", outcome="y", covariates=[c for c in frame if c.startswith("x")])
+    made = simulate("fedci-data1", sites=sites, rows=rows, seed=1, dimension=covariates)
+    study = up.Study(treatment="w", outcome="y", covariates=[f"x{i + 1}" for i in range(covariates)])
     seconds = []
-    for seed in (1, 2):
+    while len(seconds) < (2 if seconds and seconds[0] > LONG else 6):
         started = time.perf_counter()
-        model = up.FedCI(seed=seed, structure=structure).fit(study, made.frames)
+        model = up.FedCI(seed=len(seconds), structure=structure).fit(study, made.frames)
         seconds.append(time.perf_counter() - started)
     cost = model.result_.cost
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    sent = max(cost["bytes_up"].values()) / 1e6
-    return (
-        f"{structure:>10} {sites} x {rows:>5}: cold {seconds[0]:6.1f} s, warm {seconds[1]:6.1f} s, "
-        f"{cost['rounds']} rounds, {sent:.1f} MB out of a site, peak memory {memory:.2f} GB"
-    )
+    return {
+        "cold_seconds": seconds[0],
+        "warm_seconds": median(seconds[1:]),
+        "rounds": cost["rounds"],
+        "megabytes": max(cost["bytes_up"].values()) / 1e6,
+        "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+    }
+
+
+def measure_apart(point: dict) -> dict:
+    """The same in a process that has compiled nothing."""
+    with tempfile.TemporaryDirectory() as cache:
+        command = [sys.executable, __file__, "--point", json.dumps(point)]
+        environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": cache}
+        done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
+    return {**point, **json.loads(done.stdout.splitlines()[-1])}
+
+
+def curve(name: str, folder: Path) -> None:
+    """Measure what is not measured yet, then draw."""
+    from unpooled.report.costs import cost_curve
+    from unpooled.report.drawing import keep
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"cost-{name}.csv"
+    found = pd.read_csv(path).to_dict("records") if path.exists() else []
+    for point in CURVES[name]:
+        if any(all(done[key] == value for key, value in point.items()) for done in found):
+            continue
+        found.append(measure_apart(point))
+        pd.DataFrame(found).to_csv(path, index=False)
+        print(json.dumps(found[-1]), flush=True)
+    if name != "default":
+        keep(cost_curve(pd.DataFrame(found), growing=name), pd.DataFrame(found), path.with_suffix(".png"))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sites", type=int)
-    parser.add_argument("--rows", type=int)
-    parser.add_argument("--structure", default="auto")
+    parser.add_argument("curve", nargs="?", choices=list(CURVES))
+    parser.add_argument("--output", type=Path, default=Path("costs"))
+    parser.add_argument("--point", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.sites and options.rows:
-        print(measure(options.sites, options.rows, options.structure), flush=True)
-        return
-    for sites, rows in SIZES:
-        with tempfile.TemporaryDirectory() as cache:
-            command = [sys.executable, __file__, "--sites", str(sites), "--rows", str(rows)]
-            command += ["--structure", options.structure]
-            subprocess.run(command, check=True, env={**os.environ, "JAX_COMPILATION_CACHE_DIR": cache})
+    if options.point:
+        print(json.dumps(measure(**json.loads(options.point))))
+    elif options.curve:
+        curve(options.curve, options.output)
+    else:
+        parser.error("say which curve: " + ", ".join(CURVES))
 
 
 if __name__ == "__main__":

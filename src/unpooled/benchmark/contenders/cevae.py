@@ -53,7 +53,7 @@ def _maker(columns: int) -> Callable[[jax.Array], dict]:
             "decode_x": dense(next(keys), (LATENT, HIDDEN, 2 * columns)),
             "decode_w": dense(next(keys), (LATENT, HIDDEN, 1)),
             "decode_y": [dense(next(keys), (LATENT, HIDDEN, 1)) for _ in range(2)],
-            "encode": [dense(next(keys), (columns + 1, HIDDEN, 2 * LATENT)) for _ in range(2)],
+            "encode": dense(next(keys), (columns + 2, HIDDEN, 2 * LATENT)),
             "guess_w": dense(next(keys), (columns, HIDDEN, 1)),
             "guess_y": [dense(next(keys), (columns, HIDDEN, 1)) for _ in range(2)],
             "noise": {"log": jnp.zeros(2, jnp.float32)},
@@ -84,9 +84,8 @@ def _check(parameters: dict, people: People) -> jax.Array:
 
 
 def _encode(parameters: dict, x: jax.Array, w: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    inputs = jnp.column_stack([x, y])
-    both = [forward(layers, inputs) for layers in parameters["encode"]]
-    mean, log_sd = jnp.split(jnp.where((w == 1)[:, None], both[1], both[0]), 2, axis=1)
+    # One encoder for both arms: with one each, a z would mean different things in the two decoders.
+    mean, log_sd = jnp.split(forward(parameters["encode"], jnp.column_stack([x, w, y])), 2, axis=1)
     return mean, jnp.exp(jnp.clip(log_sd, -5.0, 2.0))
 
 

@@ -12,26 +12,22 @@ from econml.dml import CausalForestDML, LinearDML
 from econml.dr import DRLearner
 from econml.metalearners import XLearner
 from sklearn.ensemble import RandomForestRegressor
-from sklearn.linear_model import LassoCV, LogisticRegressionCV
+from sklearn.linear_model import LassoCV
 
-from unpooled.benchmark.contenders.peer import Learner, Predict, Said, Table, peer
+from unpooled.benchmark.contenders.peer import Learner, Predict, Said, Table, logistic, peer
 
 
 def _outcome(seed: int) -> RandomForestRegressor:
     return RandomForestRegressor(200, min_samples_leaf=5, random_state=seed)
 
 
-def _propensity() -> LogisticRegressionCV:
-    return LogisticRegressionCV(Cs=5, max_iter=2000)
-
-
 def _x_learner(seed: int) -> Any:
-    return XLearner(models=_outcome(seed), propensity_model=_propensity())
+    return XLearner(models=_outcome(seed), propensity_model=logistic())
 
 
 def _dr_learner(seed: int) -> Any:
     return DRLearner(
-        model_propensity=_propensity(),
+        model_propensity=logistic(),
         model_regression=_outcome(seed),
         model_final=_outcome(seed),
         random_state=seed,
@@ -40,15 +36,13 @@ def _dr_learner(seed: int) -> Any:
 
 
 def _linear_dml(seed: int) -> Any:
-    return LinearDML(
-        model_y=LassoCV(), model_t=_propensity(), discrete_treatment=True, random_state=seed, cv=3
-    )
+    return LinearDML(model_y=LassoCV(), model_t=logistic(), discrete_treatment=True, random_state=seed, cv=3)
 
 
 def _causal_forest(seed: int) -> Any:
     return CausalForestDML(
         model_y=_outcome(seed),
-        model_t=_propensity(),
+        model_t=logistic(),
         discrete_treatment=True,
         n_estimators=500,
         random_state=seed,

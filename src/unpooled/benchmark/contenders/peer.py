@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 import pandas as pd
+from sklearn.linear_model import LogisticRegression
 
 from unpooled.benchmark.cases import Case
 from unpooled.benchmark.contenders import Cost, Estimator
@@ -75,6 +76,11 @@ def _tables(case: Case) -> list[dict[str, Table]]:
 
 def _arranged(own: dict[str, Predict], site: str, x: np.ndarray, arrangement: str) -> Said:
     return own[site](x) if arrangement == "local" else _average([predict(x) for predict in own.values()])
+
+
+def logistic() -> LogisticRegression:
+    """The propensity model of every peer that wants one."""
+    return LogisticRegression(max_iter=2000)
 
 
 @dataclass(frozen=True)

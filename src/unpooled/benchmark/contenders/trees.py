@@ -5,10 +5,9 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.linear_model import LogisticRegressionCV
 from stochtree import BARTModel, BCFModel
 
-from unpooled.benchmark.contenders.peer import Predict, Said, Table, peer
+from unpooled.benchmark.contenders.peer import Predict, Said, Table, logistic, peer
 
 SAMPLES = {"num_gfr": 10, "num_burnin": 100, "num_mcmc": 400}
 
@@ -32,7 +31,7 @@ def bart(train: Table, valid: Table, seed: int) -> Predict:
 
 def bcf(train: Table, valid: Table, seed: int) -> Predict:
     """The causal forest with a logistic propensity score, as its authors advise."""
-    score = LogisticRegressionCV(Cs=5, max_iter=2000).fit(train.x, train.w)
+    score = logistic().fit(train.x, train.w)
     model = BCFModel()
     model.sample(
         X_train=train.x,

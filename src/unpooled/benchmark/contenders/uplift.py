@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 from causalml.inference.meta import BaseRRegressor, BaseXRegressor
-from sklearn.linear_model import LogisticRegressionCV
 from xgboost import XGBRegressor
 
-from unpooled.benchmark.contenders.peer import Learner, Predict, Said, Table, peer
+from unpooled.benchmark.contenders.peer import Learner, Predict, Said, Table, logistic, peer
 
 
 def _trees(seed: int) -> XGBRegressor:
@@ -20,7 +19,7 @@ def _trees(seed: int) -> XGBRegressor:
 
 def _learner(make: Any) -> Learner:
     def learner(train: Table, valid: Table, seed: int) -> Predict:
-        score = LogisticRegressionCV(Cs=5, max_iter=2000).fit(train.x, train.w)
+        score = logistic().fit(train.x, train.w)
         propensity = score.predict_proba(train.x)[:, 1]
         model = make(_trees(seed), control_name=0)
         model.fit(X=train.x, treatment=train.w, y=train.y, p=propensity)
