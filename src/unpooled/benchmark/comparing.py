@@ -106,6 +106,30 @@ def _paper_of(known: dict, contender: str, arrangement: str, sites: int) -> tupl
     return next((known[name, sites] for name in names if (name, sites) in known), (np.nan, np.nan))
 
 
+def verdict(summary: pd.DataFrame, ours: str = "fedci") -> str:
+    """For how many numbers of sites ours is lower: than the paper's, than the best peer's on stacked tables."""
+    mine = summary.loc[(summary["contender"] == ours) & (summary["arrangement"] == "federated")]
+    peers = summary.loc[
+        (summary["arrangement"] == "combined") & ~summary["contender"].str.startswith(ours).to_numpy(bool)
+    ]
+    lines = []
+    if _has(mine, "paper"):
+        known = mine.loc[np.isfinite(np.asarray(mine["paper"], dtype=float))]
+        lower = int(np.sum(known["imputation"] < known["paper"]))
+        lines.append(
+            f"{ours} is lower than the paper's {ours} (imputation) in {lower} of {len(known)} cells."
+        )
+    for task in ("imputation", "prediction"):
+        best = [peers.loc[peers["sites"] == sites, task].min() for sites in mine["sites"]]
+        pairs = [(own, peer) for own, peer in zip(mine[task], best, strict=True) if np.isfinite(peer)]
+        lower = sum(own < peer for own, peer in pairs)
+        if pairs:
+            lines.append(
+                f"{ours} is lower than the best stacked peer ({task}) in {lower} of {len(pairs)} cells."
+            )
+    return "\n".join(lines)
+
+
 def markdown(summary: pd.DataFrame, measures: tuple[str, ...] = MAIN) -> str:
     """The summary as a table of text."""
     measures = tuple(name for name in measures if _has(summary, name))

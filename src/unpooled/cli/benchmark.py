@@ -141,13 +141,17 @@ def _run(table: Table, todo: list[Cell], store: Path, folder: Path | None, *, sh
 
 
 def _show(store: Path, table: str, paper: Path | None, view: str = "errors") -> None:
-    from unpooled.benchmark.comparing import VIEWS, markdown, summarise, with_paper
+    from unpooled.benchmark.comparing import VIEWS, markdown, summarise, verdict, with_paper
     from unpooled.errors import StudyError, nearest
 
     if view not in VIEWS:
         raise StudyError("the view must be known", found=f"'{view}'", remedy=nearest(view, VIEWS))
     summary = summarise(_cells(store, table), VIEWS[view])
-    typer.echo(markdown(with_paper(summary, paper, table) if view == "errors" else summary, VIEWS[view]))
+    if view == "errors":
+        summary = with_paper(summary, paper, table)
+    typer.echo(markdown(summary, VIEWS[view]))
+    if view == "errors":
+        typer.echo("\n" + verdict(summary))
 
 
 def _cells(store: Path, table: str) -> DataFrame:

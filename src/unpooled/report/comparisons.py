@@ -33,7 +33,8 @@ def by_sites(summary: pd.DataFrame, *, measure: str, series: str, ax: Axes | Non
         ax.set_ylim(bottom=0.0)
         ax.set_xlabel("sites")
         ax.set_ylabel(f"{measure} error (√PEHE)")
-        ax.legend(frameon=False)
+        ax.set_title("Error of predicted effects, mean ± s.e.")
+        ax.legend()
         ax.grid(axis="y")
     return ax
 
@@ -43,7 +44,7 @@ def ranking(summary: pd.DataFrame, *, ours: str, ax: Axes | None = None) -> Axes
     shown = summary.dropna(subset=["prediction"]).sort_values("prediction", ascending=False)
     ax = new_axes(ax, 1.2 + 0.27 * len(shown))
     place = np.arange(len(shown))
-    colours = [style.ORANGE if name == ours else style.BLUE for name in shown["contender"]]
+    colours = [style.ORANGE if str(name).startswith(ours) else style.BLUE for name in shown["contender"]]
     with mpl.rc_context(style.STYLE):
         ax.hlines(place, shown["imputation"], shown["prediction"], color=style.GREY, linewidth=0.8)
         ax.scatter(shown["prediction"], place, c=colours, zorder=3, label="prediction")
@@ -55,9 +56,10 @@ def ranking(summary: pd.DataFrame, *, ours: str, ax: Axes | None = None) -> Axes
         ax.xaxis.set_minor_formatter("{x:g}")
         names = shown["contender"] + " (" + shown["arrangement"] + ")"
         ax.set_yticks(place, names.tolist())
-        ax.tick_params(axis="x", which="minor", labelsize=7)
+        ax.tick_params(axis="x", which="both", labelsize=8)
         ax.set_xlabel("√PEHE")
-        ax.legend(frameon=False, loc="lower right")
+        ax.set_title("Error of individual effects, tables stacked or kept apart")
+        ax.legend(loc="upper right")
         ax.grid(axis="x")
     return ax
 
@@ -77,7 +79,8 @@ def ate_by_sites(cells: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             ax.scatter(error["ate"], heights, color=style.BLUE, s=12, zorder=3)
         ax.axvline(0.0, color=style.GREY, linewidth=1.0)
         ax.set_yticks(range(len(counts)), [_sites(count) for count in reversed(counts)])
-        ax.set_xlabel("average effect less its truth (95% intervals, one line per replicate)")
+        ax.set_xlabel("average effect less its truth")
+        ax.set_title("Average effect as sites are added: 95% interval of each replicate")
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
     return ax

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from unpooled.benchmark import running
-from unpooled.benchmark.comparing import markdown, summarise, with_paper
+from unpooled.benchmark.comparing import markdown, summarise, verdict, with_paper
 from unpooled.benchmark.contenders import CONTENDERS, Contender, find
 from unpooled.benchmark.store import Store
 from unpooled.benchmark.tables import TABLES, Table
@@ -102,6 +102,10 @@ def test_the_papers_number_stands_beside_ours_with_its_task(tmp_path: Path) -> N
     text = markdown(shown, ("imputation", "prediction"))
     assert "9.87 ± 0.05 (imputation)" in text
     assert text.count("9.87") == 1
+    said = verdict(pd.concat([shown, shown.assign(contender="gp", arrangement="combined", prediction=0.5)]))
+    assert "paper's fedci (imputation) in 1 of 1" in said
+    assert "peer (imputation) in 0 of 1" in said  # a tie is no win
+    assert "peer (prediction) in 0 of 1" in said
 
 
 def test_the_command_runs_then_compares(tmp_path: Path) -> None:
