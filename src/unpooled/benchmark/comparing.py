@@ -107,7 +107,7 @@ def _paper_of(known: dict, contender: str, arrangement: str, sites: int) -> tupl
 
 
 def verdict(summary: pd.DataFrame, ours: str = "fedci") -> str:
-    """For how many numbers of sites ours is lower: than the paper's, than the best peer's on stacked tables."""
+    """For how many numbers of sites ours is lower: than the paper's, than the best stacked peer's."""
     mine = summary.loc[(summary["contender"] == ours) & (summary["arrangement"] == "federated")]
     peers = summary.loc[
         (summary["arrangement"] == "combined") & ~summary["contender"].str.startswith(ours).to_numpy(bool)
