@@ -21,6 +21,8 @@ class Columns(BaseModel):
     id: str | None = None
     treated: str | int | float | bool | None = None
     family: Family = "continuous"
+    """Which outcomes are let in. FedCI models the mean of any of them with Gaussian noise: effects are
+    differences of means, of rates for 0/1 outcomes."""
     units: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("covariates", "incomplete", mode="before")

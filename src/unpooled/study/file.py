@@ -28,7 +28,7 @@ outcome = "outcome"
 covariates = ["age", "sex"]     # everything that influences both treatment and outcome; never missing
 # incomplete = ["smoking"]      # covariates with missing values (method causal_fi)
 # id = "patient"                # a key that stays at the site
-family = "continuous"           # or "binary" (outcome 0/1), or "count" (0, 1, 2, …)
+family = "continuous"           # or "binary" (0/1) or "count" (0, 1, 2, …): checked; FedCI models its mean
 # units = { outcome = "kg" }    # shown in the report
 
 [method]
