@@ -15,6 +15,7 @@ from unpooled.errors import StudyError, nearest
 
 QUICK = ("fedci", "zero", "constant", "ridge", "gp")
 """Contenders of a first look, which takes a minute or two."""
+QUICK_ARRANGEMENTS = ("federated", "combined")
 ACIC_SITES, NHEFS_SITES = 5, 4
 _WAYS = {
     "random": "cut at random",

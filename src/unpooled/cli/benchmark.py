@@ -57,7 +57,7 @@ def run(
         list[str] | None, typer.Option(help="federated, local, bagged or combined; all by default.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Two replicates, most sites, simple peers: minutes.")
+        bool, typer.Option("--quick", help="Two replicates, most sites, simple peers, nobody alone: minutes.")
     ] = False,
     store: Store = STORE,
     ihdp: Files = None,
@@ -77,7 +77,7 @@ def run(
             contenders=names,
             sites=counts,
             replicates=replicates or (2 if quick else chosen.replicates),
-            arrangements=_known(arrangements or list(ARRANGEMENTS)),
+            arrangements=_known(arrangements or list(tables.QUICK_ARRANGEMENTS if quick else ARRANGEMENTS)),
         )
         _tell_absent(names)
         _run(chosen, todo, store, ihdp, show=not quiet)
