@@ -39,7 +39,7 @@ def fedci_stages() -> dict[str, Any]:
         "correlation": np.eye(2),
         "binary_rate": np.full(2, np.nan),
         "site_moments": np.zeros((2, 8)),
-        "counts": [50, 50],
+        "counts": [50, 50_000],  # a large site, so that every stage there is takes part
     }
     settings = method.Settings()
     stages = method.stages(settings, method.context(settings, scaling, 0))
