@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import typer
 
 from unpooled.errors import UnpooledError
 
-UNEXPECTED, STOPPED = 1, 130
+UNEXPECTED, STOPPED, CLOSED = 1, 130, 141
 
 
 @contextmanager
@@ -36,6 +37,10 @@ def answering(
         raise typer.Exit(STOPPED) from None
     except (typer.Exit, typer.Abort):
         raise
+    except BrokenPipeError:
+        # Whoever read along has seen enough (`| head`); what is still in the buffer goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(CLOSED) from None
     except Exception as error:
         _tell_unexpected(error, debug, as_json)
         raise typer.Exit(UNEXPECTED) from None

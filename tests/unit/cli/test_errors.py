@@ -186,3 +186,22 @@ def test_stopped_before_anything_was_written_there_is_nothing_to_go_on_with(stud
     assert result.exit_code == 130
     assert "run it again" in result.stderr and "--resume" not in result.stderr
     assert not (tmp_path / "results").exists()
+
+
+def test_a_reader_that_stops_reading_is_no_error():
+    script = (
+        "import typer\nfrom unpooled.cli.answering import answering\n"
+        "with answering():\n    for _ in range(100_000):\n        typer.echo('a line')\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    process.wait(timeout=60)
+    assert "should not have happened" not in said
+    assert "BrokenPipe" not in said
