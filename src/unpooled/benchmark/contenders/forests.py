@@ -30,6 +30,7 @@ def _dr_learner(seed: int) -> Any:
         model_propensity=logistic(),
         model_regression=_outcome(seed),
         model_final=_outcome(seed),
+        min_propensity=0.05,  # as little as 1e-6 is EconML's own: a few people would then weigh a million
         random_state=seed,
         cv=3,
     )
