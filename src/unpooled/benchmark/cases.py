@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from unpooled.data.simulation import simulate
@@ -41,9 +42,12 @@ class Case:
 
 
 def varying(table: pd.DataFrame) -> list[str]:
-    """The covariates that take more than one value."""
-    counts = table.drop(columns=["w", "y"]).nunique()
-    return [str(name) for name in counts.index[counts.to_numpy() > 1]]
+    """The covariates that take more than one value and do not repeat an earlier one, as rare flags may."""
+    covariates = table.drop(columns=["w", "y"])
+    covariates = covariates.loc[:, covariates.nunique().to_numpy() > 1]
+    alike = np.abs(np.corrcoef(covariates.to_numpy(float), rowvar=False)) > 1.0 - 1e-9
+    earlier = np.tril(np.atleast_2d(alike), -1).any(axis=1)
+    return [str(name) for name in covariates.columns[~earlier]]
 
 
 def simulated(

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unpooled.benchmark.cases import Case, ihdp, simulated
+from unpooled.benchmark.cases import Case, ihdp, simulated, varying
 from unpooled.benchmark.contenders.peer import Predict, Said, Table, peer
 from unpooled.benchmark.contenders.simple import ESTIMATORS
 from unpooled.errors import DataError
@@ -33,6 +33,12 @@ def test_fewer_sites_are_the_first_ones_unchanged() -> None:
     assert list(two.train) == ["site1", "site2"]
     assert set(two.test_truth["site"]) == {"site1", "site2"}
     pd.testing.assert_frame_equal(two.train["site2"], CASE.train["site2"])
+
+
+def test_constant_and_repeated_covariates_are_left_out() -> None:
+    flag = np.array([0, 1, 1, 0, 1])
+    table = pd.DataFrame({"a": np.arange(5.0), "b": 7, "c": flag, "d": 1 - flag, "w": flag, "y": 0.0})
+    assert varying(table) == ["a", "c"]
 
 
 def test_ihdp_is_cut_in_file_order_and_never_scores_a_training_person(tmp_path: Path) -> None:
