@@ -49,6 +49,21 @@ PAPER_NAMES = {
 """What the paper calls the same thing; its FedCI is scored on imputation, its baselines on prediction."""
 
 
+def in_common(cells: pd.DataFrame) -> pd.DataFrame:
+    """The finished cells of those replicates that everybody finished, for each number of sites.
+
+    A mean over other replicates is no comparison: two of IHDP's ten decide every mean.
+    """
+    done = cells.loc[pd.isna(cells["error"])]
+    kept = []
+    for _, found in done.groupby("sites", sort=False):
+        group = pd.DataFrame(found)
+        contenders = group.groupby(["contender", "arrangement"]).ngroups
+        finished = group.groupby("replicate")["contender"].transform("size")
+        kept.append(group.loc[np.asarray(finished == contenders)])
+    return pd.concat(kept) if kept else done
+
+
 def summarise(cells: pd.DataFrame, measures: tuple[str, ...] = MAIN) -> pd.DataFrame:
     """A row per contender, arrangement and number of sites; replicates averaged."""
     done = cells.loc[pd.isna(cells["error"])]

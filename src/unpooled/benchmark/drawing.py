@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from unpooled.benchmark.comparing import summarise
+from unpooled.benchmark.comparing import in_common, summarise
 from unpooled.report import comparisons
 from unpooled.report.drawing import keep
 
@@ -29,7 +29,8 @@ def write_figures(cells: pd.DataFrame, folder: Path, table: str) -> list[Path]:
         if len(set(part[series])) > 1:
             ax = comparisons.by_sites(part, measure="prediction", series=series)
             drawn.append(keep(ax, part, folder / f"{table}-{name}.png"))
-    most = summary.loc[summary["sites"] == summary["sites"].max()]
+    fair = summarise(in_common(done))
+    most = fair.loc[fair["sites"] == fair["sites"].max()]
     pooled = most.loc[(most["arrangement"] == "combined") | (most["arrangement"] == "federated")]
     drawn.append(keep(comparisons.ranking(pooled, ours=OURS), pooled, folder / f"{table}-ranking.png"))
     ours = done.loc[(done["contender"] == OURS) & _apart(done)]

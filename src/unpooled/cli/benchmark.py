@@ -92,13 +92,16 @@ def compare(
         Path | None, typer.Option(help="A table of published numbers, to stand beside ours.")
     ] = None,
     view: Annotated[str, typer.Option(help="errors, intervals or cost.")] = "errors",
+    every: Annotated[
+        bool, typer.Option("--every-replicate", help="Also those that some contenders have not finished.")
+    ] = False,
     debug: Debug = 0,
 ) -> None:
-    """Show the finished cells of a table: mean ± s.e. (median) over replicates."""
+    """Show the finished cells of a table: mean ± s.e. (median) over the replicates that all have finished."""
     with answering(debug=debug):
         from unpooled.benchmark import tables
 
-        _show(store, tables.find(table).name, paper, view)
+        _show(store, tables.find(table).name, paper, view, every=every)
 
 
 @app.command()
@@ -140,13 +143,16 @@ def _run(table: Table, todo: list[Cell], store: Path, folder: Path | None, *, sh
             progress.update(task, advance=1, description=what)
 
 
-def _show(store: Path, table: str, paper: Path | None, view: str = "errors") -> None:
-    from unpooled.benchmark.comparing import VIEWS, markdown, summarise, verdict, with_paper
+def _show(store: Path, table: str, paper: Path | None, view: str = "errors", *, every: bool = False) -> None:
+    from unpooled.benchmark.comparing import VIEWS, in_common, markdown, summarise, verdict, with_paper
     from unpooled.errors import StudyError, nearest
 
     if view not in VIEWS:
         raise StudyError("the view must be known", found=f"'{view}'", remedy=nearest(view, VIEWS))
-    summary = summarise(_cells(store, table), VIEWS[view])
+    cells = _cells(store, table)
+    if not every and not in_common(cells).empty:
+        cells = in_common(cells)
+    summary = summarise(cells, VIEWS[view])
     if view == "errors":
         summary = with_paper(summary, paper, table)
     typer.echo(markdown(summary, VIEWS[view]))

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from unpooled.benchmark import running
-from unpooled.benchmark.comparing import markdown, summarise, verdict, with_paper
+from unpooled.benchmark.comparing import in_common, markdown, summarise, verdict, with_paper
 from unpooled.benchmark.contenders import CONTENDERS, Contender, find
 from unpooled.benchmark.store import Store
 from unpooled.benchmark.tables import TABLES, Table
@@ -87,6 +87,19 @@ def test_means_errors_and_medians_are_over_replicates() -> None:
     (row,) = summarise(cells, ("imputation", "prediction")).to_dict("records")
     assert (row["prediction"], row["prediction_median"], row["replicates"]) == (3.0, 2.0, 3)
     assert row["prediction_se"] == pytest.approx(np.std([1, 2, 6], ddof=1) / np.sqrt(3))
+
+
+def test_means_are_compared_over_the_replicates_that_all_have_finished() -> None:
+    cells = pd.DataFrame(
+        {
+            "contender": ["a", "a", "a", "b", "b", "b"], "arrangement": "combined",
+            "sites": [5, 5, 1, 5, 5, 5], "replicate": [1, 2, 1, 1, 2, 3],
+            "error": [None, None, None, None, "broken", None], "prediction": 1.0,
+        }
+    )  # fmt: skip
+    kept = in_common(cells)
+    found = sorted(zip(kept["contender"], kept["sites"], kept["replicate"], strict=True))
+    assert found == [("a", 1, 1), ("a", 5, 1), ("b", 5, 1)]
 
 
 def test_the_papers_number_stands_beside_ours_with_its_task(tmp_path: Path) -> None:
