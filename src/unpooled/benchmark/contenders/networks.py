@@ -17,6 +17,7 @@ import numpy as np
 from unpooled.benchmark.contenders.cevae import cevae
 from unpooled.benchmark.contenders.peer import Learner, Predict, Said, Table, peer
 from unpooled.benchmark.contenders.training import dense, forward, train, weights_squared
+from unpooled.maths.kernels import squared_distances
 
 SHARED, OWN = (32, 32), (16,)
 DECAYS = (1e-4, 1e-3, 1e-2)
@@ -105,14 +106,9 @@ def _arms(parameters: dict, represented: jax.Array) -> tuple[jax.Array, jax.Arra
     return control, treated
 
 
-def _squared_distances(left: jax.Array, right: jax.Array) -> jax.Array:
-    squares = jnp.sum(left**2, axis=1)[:, None] + jnp.sum(right**2, axis=1)[None, :]
-    return jnp.maximum(squares - 2.0 * left @ right.T, 0.0)
-
-
 def mmd(represented: jax.Array, w: jax.Array) -> jax.Array:
     """Squared maximum mean discrepancy between the arms, Gaussian kernel of the mean distance."""
-    distances = _squared_distances(represented, represented)
+    distances = squared_distances(represented, represented)
     kernel = jnp.exp(-distances / (jax.lax.stop_gradient(jnp.mean(distances)) + 1e-6))
     sign = jnp.where(w == 1, 1.0 / jnp.maximum(jnp.sum(w == 1), 1), -1.0 / jnp.maximum(jnp.sum(w == 0), 1))
     return sign @ kernel @ sign
@@ -120,7 +116,7 @@ def mmd(represented: jax.Array, w: jax.Array) -> jax.Array:
 
 def wasserstein(represented: jax.Array, w: jax.Array, *, steps: int = 10) -> jax.Array:
     """Entropic Wasserstein distance between the arms: a few Sinkhorn steps, the plan then held fixed."""
-    distances = jnp.sqrt(_squared_distances(represented, represented) + 1e-10)
+    distances = jnp.sqrt(squared_distances(represented, represented) + 1e-10)
     control = (w == 0) / jnp.maximum(jnp.sum(w == 0), 1)
     treated = (w == 1) / jnp.maximum(jnp.sum(w == 1), 1)
     kernel = jnp.exp(-10.0 * distances / (jnp.mean(distances) + 1e-6)) + 1e-12
