@@ -58,7 +58,7 @@ def ranking(summary: pd.DataFrame, *, ours: str, ax: Axes | None = None) -> Axes
         ax.set_yticks(place, names.tolist())
         ax.tick_params(axis="x", which="both", labelsize=8)
         ax.set_xlabel("√PEHE")
-        ax.set_title("Error of individual effects, tables stacked or kept apart")
+        ax.set_title("Error of individual effects")
         ax.legend(loc="upper right")
         ax.grid(axis="x")
     return ax

@@ -37,6 +37,8 @@ def cost_curve(points: pd.DataFrame, *, growing: str, ax: Axes | None = None) ->
         ax.set_yscale("log")
         ax.set_xlabel(f"{growing} per site" if growing == "rows" else growing)
         ax.set_title("Cost of a warm fit; slopes between the two largest")
-        ax.legend()
+        ax.xaxis.set_major_formatter("{x:,.0f}")
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
         ax.grid()
     return ax
