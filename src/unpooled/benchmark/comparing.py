@@ -23,29 +23,15 @@ VIEWS = {
 }
 """What can be looked at, by name: a table of everything would be too wide to read."""
 PAPER_NAMES = {
-    ("fedci", "federated"): "FedCI",
-    ("bart", "combined"): "BART-com",
-    ("bart", "local"): "BART-loc",
-    ("bart", "bagged"): "BART-agg",
-    ("tarnet", "combined"): "TARNet-com",
-    ("tarnet", "local"): "TARNet-loc",
-    ("tarnet", "bagged"): "TARNet-agg",
-    ("cfr-mmd", "combined"): "CFR MMD-com",
-    ("cfr-mmd", "local"): "CFR MMD-loc",
-    ("cfr-mmd", "bagged"): "CFR MMD-agg",
-    ("cfr-wasserstein", "combined"): "CFR Wass-com",
-    ("cfr-wasserstein", "local"): "CFR Wass-loc",
-    ("cfr-wasserstein", "bagged"): "CFR Wass-agg",
-    ("cevae", "combined"): "CEVAE-com",
-    ("cevae", "local"): "CEVAE-loc",
-    ("cevae", "bagged"): "CEVAE-agg",
-    ("x-learner-causalml", "combined"): "X-Learner-com",
-    ("x-learner-causalml", "local"): "X-Learner-loc",
-    ("x-learner-causalml", "bagged"): "X-Learner-agg",
-    ("r-learner-causalml", "combined"): "R-Learner-com",
-    ("r-learner-causalml", "local"): "R-Learner-loc",
-    ("r-learner-causalml", "bagged"): "R-Learner-agg",
+    "bart": "BART",
+    "tarnet": "TARNet",
+    "cfr-mmd": "CFR MMD",
+    "cfr-wasserstein": "CFR Wass",
+    "cevae": "CEVAE",
+    "x-learner-causalml": "X-Learner",
+    "r-learner-causalml": "R-Learner",
 }
+PAPER_ARRANGEMENTS = {"combined": "com", "local": "loc", "bagged": "agg"}
 """What the paper calls the same thing; its FedCI is scored on imputation, its baselines on prediction."""
 
 
@@ -115,10 +101,18 @@ def with_paper(summary: pd.DataFrame, paper: Path | None, table: str) -> pd.Data
 
 
 def _paper_of(known: dict, contender: str, arrangement: str, sites: int) -> tuple[float, float]:
-    names = [PAPER_NAMES.get((contender, arrangement))]
-    if sites == 1:  # the paper has one column for one source, under the combined name
-        names.append(PAPER_NAMES.get((contender, "combined")))
+    # The paper has one column for one source, under the combined name.
+    arrangements = [arrangement, "combined"] if sites == 1 else [arrangement]
+    names = [_paper_name(contender, each) for each in arrangements]
     return next((known[name, sites] for name in names if (name, sites) in known), (np.nan, np.nan))
+
+
+def _paper_name(contender: str, arrangement: str) -> str | None:
+    if (contender, arrangement) == ("fedci", "federated"):
+        return "FedCI"
+    if contender not in PAPER_NAMES or arrangement not in PAPER_ARRANGEMENTS:
+        return None
+    return f"{PAPER_NAMES[contender]}-{PAPER_ARRANGEMENTS[arrangement]}"
 
 
 def verdict(summary: pd.DataFrame, ours: str = "fedci") -> str:
