@@ -7,7 +7,8 @@ import pytest
 
 from unpooled.benchmark.cases import Case, simulated
 from unpooled.benchmark.contenders import CONTENDERS, PEER, training
-from unpooled.benchmark.contenders.networks import mmd, wasserstein
+from unpooled.benchmark.contenders.networks import mmd, wasserstein, without_help
+from unpooled.benchmark.contenders.peer import Predict, Said, Table
 
 NAMES = [contender.name for contender in CONTENDERS.values() if contender.arrangements == PEER]
 
@@ -55,3 +56,18 @@ def test_the_arms_distances_are_zero_for_like_arms_and_grow_apart() -> None:
         assert abs(near) < 0.05 * far
     # Half of the mass moves by (3, 3, 3), counted in both directions.
     assert float(wasserstein(apart, w)) == pytest.approx(2.0 * 3.0 * np.sqrt(3.0), rel=0.1)
+
+
+def test_without_help_the_validation_people_are_not_looked_at() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def learner(table: Table, valid: Table, seed: int) -> Predict:
+        seen.append((len(table.w), len(valid.w)))
+        assert not np.intersect1d(table.y, valid.y).size
+        return lambda x: Said(np.zeros(len(x)))
+
+    rng = np.random.default_rng(1)
+    table = Table(rng.standard_normal((40, 2)), rng.integers(0, 2, 40), rng.standard_normal(40))
+    forbidden = Table(np.full((5, 2), np.nan), np.zeros(5, int), np.full(5, np.nan))
+    without_help(learner)(table, forbidden, 3)
+    assert seen == [(28, 12)]

@@ -57,6 +57,8 @@ _ALL = (
     Contender("tarnet", "networks", PEER),
     Contender("cfr-mmd", "networks", PEER),
     Contender("cfr-wasserstein", "networks", PEER),
+    Contender("tarnet-without-help", "networks", ("combined",)),
+    Contender("cfr-wasserstein-without-help", "networks", ("combined",)),
     Contender("cevae", "networks", PEER),
 )
 CONTENDERS = {contender.name: contender for contender in _ALL}

@@ -23,6 +23,7 @@ SHARED, OWN = (32, 32), (16,)
 DECAYS = (1e-4, 1e-3, 1e-2)
 BALANCES = (0.1, 1.0)
 STARTS = 2
+HELD_BACK = 0.3
 BATCH = 100
 """People among whom the arms' distance is taken in one step, as those who proposed it do."""
 Distance = Callable[[jax.Array, jax.Array], jax.Array]
@@ -55,6 +56,18 @@ def network(distance: Distance | None) -> Learner:
         return predict
 
     return learner
+
+
+def without_help(learner: Learner) -> Learner:
+    """The same, tuned on people held back from its own training table instead of on further labelled ones."""
+
+    def learn(table: Table, valid: Table, seed: int) -> Predict:
+        order = np.random.default_rng(seed).permutation(len(table.w))
+        cut = round((1.0 - HELD_BACK) * len(order))
+        kept, back = (Table(table.x[rows], table.w[rows], table.y[rows]) for rows in np.split(order, [cut]))
+        return learner(kept, back, seed)
+
+    return learn
 
 
 def _people(table: Table, centre: float, scale: float) -> People:
@@ -132,5 +145,7 @@ ESTIMATORS = {
     "tarnet": peer(network(None)),
     "cfr-mmd": peer(network(mmd)),
     "cfr-wasserstein": peer(network(wasserstein)),
+    "tarnet-without-help": peer(without_help(network(None))),
+    "cfr-wasserstein-without-help": peer(without_help(network(wasserstein))),
     "cevae": peer(cevae),
 }
