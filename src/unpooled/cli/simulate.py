@@ -12,7 +12,11 @@ import typer
 from unpooled.cli.answering import answering
 from unpooled.cli.options import Debug, Json
 
-NAMES = ("fedci-data1", "fedci-data2", "fedci-binary", "fedci-count")
+NAMES = (
+    *("fedci-data1", "fedci-data2", "fedci-binary", "fedci-count"),
+    *("causalrff-same", "causalrff-diff", "causalrff-delta"),
+    *("causalrff-large-same", "causalrff-large-diff", "causalrff-continuous"),
+)
 """Those of `unpooled.data.simulation`, said again: to import it would make `--help` wait for NumPy."""
 
 

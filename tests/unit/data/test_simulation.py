@@ -1,7 +1,8 @@
-"""The paper's FedCI data."""
+"""The paper's FedCI data, and what all simulations have in common."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pandas as pd
 import pytest
 
 from unpooled.data import check, describe, read
-from unpooled.data.simulation import NAMES, Simulation, fedci, simulate, write
+from unpooled.data.simulation import NAMES, Simulation, causal_rff, fedci, simulate, write
 from unpooled.errors import ResultsError, StudyError
 from unpooled.study import agree, read_study
+
+COVARIATES = {**dict.fromkeys(fedci.OPTIONS, 20), **dict.fromkeys(causal_rff.OPTIONS, 30)}
 
 
 def small(name: str = "fedci-data1", **changed: Any) -> Simulation:
@@ -24,7 +27,8 @@ def test_a_site_holds_covariates_treatment_and_outcome_and_nothing_else(name: st
     data = small(name)
     assert list(data.frames) == list(data.test) == ["site1", "site2", "site3"]
     for frame, rows in [(data.frames["site2"], 60), (data.test["site2"], 10)]:
-        assert list(frame.columns) == [*(f"x{j}" for j in range(1, 21)), "w", "y"] and len(frame) == rows
+        covariates = [f"x{j}" for j in range(1, COVARIATES[name] + 1)]
+        assert list(frame.columns) == [*covariates, "w", "y"] and len(frame) == rows
     for truth, rows in [(data.truth, 180), (data.test_truth, 30)]:
         assert list(truth.columns) == ["site", "row", "y0", "y1", "mu0", "mu1"] and len(truth) == rows
 
@@ -44,7 +48,7 @@ def test_outcomes_scatter_around_their_expectations(name: str) -> None:
     for arm in ("0", "1"):
         error = truth[f"y{arm}"].to_numpy(float) - truth[f"mu{arm}"].to_numpy(float)
         assert abs(error.mean()) < 5 * error.std() / np.sqrt(20_000)
-        if name in ("fedci-data1", "fedci-data2"):
+        if name not in ("fedci-binary", "fedci-count"):
             assert error.std() == pytest.approx(1.0, rel=0.03)
 
 
@@ -76,9 +80,11 @@ def test_binary_and_count_outcomes_share_the_coefficients_of_data1() -> None:
     np.testing.assert_allclose(binary, 1 - np.exp(-real), atol=1e-12)  # φ(v) = 1 - exp(-λ(v))
 
 
-def test_more_sites_and_more_test_people_leave_the_first_sites_unchanged() -> None:
-    few, many = small(sites=1, test_rows=0), small(sites=5, test_rows=99)
-    pd.testing.assert_frame_equal(few.frames["site1"], many.frames["site1"])
+@pytest.mark.parametrize("name", NAMES)
+def test_more_sites_and_more_test_people_leave_the_first_sites_unchanged(name: str) -> None:
+    few, many = small(name, sites=2, test_rows=0), small(name, sites=5, test_rows=99)
+    for site in ("site1", "site2"):
+        pd.testing.assert_frame_equal(few.frames[site], many.frames[site])
     assert few.test == {} and len(few.test_truth) == 0
 
 
@@ -122,6 +128,17 @@ def test_impossible_sizes_are_errors(wrong: dict[str, Any]) -> None:
 def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(StudyError, match="did you mean 'fedci-binary'"):
         small("fedci-binarry")
+    with pytest.raises(StudyError, match="did you mean 'causalrff-diff'"):
+        small("causalrf-diff")
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("causalrff-same", "delta"), ("causalrff-delta", "dimension"), ("fedci-data1", "delta")],
+)
+def test_an_option_of_another_simulation_is_an_error(name: str, word: str) -> None:
+    with pytest.raises(StudyError, match=f"found: '{word}'\\n.*coefficient_sd"):
+        small(name, **{word: 4})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -133,9 +150,15 @@ def test_what_is_written_is_a_study_ready_to_run(tmp_path: Path, name: str) -> N
         check(frame, study.columns, site=site)
         pd.testing.assert_frame_equal(frame, data.frames[site], check_like=True)
     schema = agree({site: describe(frame, study.columns) for site, frame in frames.items()}, study.columns)
-    assert (study.name, study.seed, study.method.name, len(schema.features)) == (name, 5, "fedci", 20)
+    assert (study.name, study.seed, study.method.name) == (name, 5, "fedci")
+    assert len(schema.features) == COVARIATES[name]
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "new/out/truth.csv"), data.truth, check_dtype=False)
     assert len(pd.read_csv(tmp_path / "new/out/test/site3.csv")) == 10
+
+
+def test_the_study_file_names_the_method_that_the_simulation_names(tmp_path: Path) -> None:
+    other = replace(small(), method="another")
+    assert '[method]\nname = "another"\n' in write(other, tmp_path / "out").read_text()
 
 
 def test_the_study_file_names_no_absolute_path(tmp_path: Path) -> None:

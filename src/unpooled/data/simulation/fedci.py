@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 
 from unpooled.data.simulation.simulation import Simulation
+from unpooled.data.simulation.sites import Tables, observed, require_at_least, sigmoid, site_tables
 from unpooled.errors import StudyError, nearest
 from unpooled.study.columns import Family
 
@@ -32,7 +33,8 @@ _SETTINGS = {
     "fedci-binary": _Setting((0.9, 0.0), (2.0, 1.0), "binary", 1),  # DATA-1's coefficients
     "fedci-count": _Setting((0.9, 0.0), (2.0, 1.0), "count", 1),
 }
-NAMES = tuple(_SETTINGS)
+OPTIONS = dict.fromkeys(_SETTINGS, ("coefficient_sd", "coefficient_seed", "count_link", "dimension"))
+"""Which words each of these simulations understands beside its sizes and its seed."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +66,15 @@ def simulate(
     >>> {site: frame.shape for site, frame in data.frames.items()}
     {'site1': (5, 22), 'site2': (5, 22)}
     """
-    _require(name, sites, rows, seed, test_rows, dimension, count_link)
+    sizes = {"sites": (sites, 1), "rows": (rows, 1), "seed": (seed, 0), "test_rows": (test_rows, 0)}
+    require_at_least({**sizes, "dimension": (dimension, 1)})
+    _require_link(count_link)
     setting = _SETTINGS[name]
     drawn_by = setting.coefficient_seed if coefficient_seed is None else coefficient_seed
     world = _world(setting, drawn_by, coefficient_sd, dimension, count_link)
-    frames, truth = _tables(world, sites=sites, rows=rows, seed=seed, part=0)
-    test, test_truth = _tables(world, sites=sites if test_rows else 0, rows=test_rows, seed=seed, part=1)
+    people = partial(_people, world)
+    frames, truth = site_tables(people, sites=sites, rows=rows, seed=seed, part=0)
+    test, test_truth = site_tables(people, sites=sites, rows=test_rows, seed=seed, part=1)
     return Simulation(name, setting.family, seed, frames, test, truth, test_truth)
 
 
@@ -85,29 +90,12 @@ def _world(setting: _Setting, seed: int, sd: float, dimension: int, count_link: 
     )
 
 
-def _tables(
-    world: _World, *, sites: int, rows: int, seed: int, part: int
-) -> tuple[dict[str, pd.DataFrame], pd.DataFrame]:
-    """Every site has its own stream: more sites, or more rows for testing, leave the others unchanged."""
-    frames, truths = {}, []
-    for number in range(1, sites + 1):
-        site = f"site{number}"
-        frames[site], truth = _people(world, rows, np.random.default_rng([seed, number, part]))
-        truth.insert(0, "site", site)
-        truths.append(truth)
-    empty = pd.DataFrame(columns=["site", "row", "y0", "y1", "mu0", "mu1"])
-    return frames, pd.concat(truths, ignore_index=True) if truths else empty
-
-
-def _people(world: _World, rows: int, generator: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _people(world: _World, site: int, rows: int, generator: np.random.Generator) -> Tables:
     x = generator.uniform(-1.0, 1.0, size=(rows, len(world.propensity[1])))
-    w = generator.binomial(1, _sigmoid(_linear(x, world.propensity)))
+    w = generator.binomial(1, sigmoid(_linear(x, world.propensity)))
     mu0, mu1 = (_mean(_linear(x, arm), world) for arm in (world.control, world.treated))
     y0, y1 = (_outcome(mu, world.family, generator) for mu in (mu0, mu1))
-    frame = pd.DataFrame(x, columns=[f"x{j}" for j in range(1, x.shape[1] + 1)])
-    frame = frame.assign(w=w, y=np.where(w == 1, y1, y0))
-    truth = pd.DataFrame({"row": np.arange(rows), "y0": y0, "y1": y1, "mu0": mu0, "mu1": mu1})
-    return frame, truth
+    return observed(x.T, w, (y0, y1), (mu0, mu1))
 
 
 def _linear(x: np.ndarray, line: tuple[float, np.ndarray]) -> np.ndarray:
@@ -117,7 +105,7 @@ def _linear(x: np.ndarray, line: tuple[float, np.ndarray]) -> np.ndarray:
 def _mean(linear: np.ndarray, world: _World) -> np.ndarray:
     """E[y | x]: softplus λ for numbers, sigmoid φ for 0/1, λ or exp for counts."""
     if world.family == "binary":
-        return _sigmoid(linear)
+        return sigmoid(linear)
     if world.family == "count" and world.count_link == "exp":
         if linear.max(initial=0.0) > LARGEST_LOG_RATE:
             raise StudyError(
@@ -137,25 +125,9 @@ def _outcome(mean: np.ndarray, family: Family, generator: np.random.Generator) -
     return generator.normal(mean, 1.0)
 
 
-def _sigmoid(value: np.ndarray) -> np.ndarray:
-    return np.exp(-np.logaddexp(0.0, -value))
-
-
-def _require(
-    name: str, sites: int, rows: int, seed: int, test_rows: int, dimension: int, count_link: str
-) -> None:
-    if name not in NAMES:
-        raise StudyError(
-            "the simulation must be one of the paper's", found=f"'{name}'", remedy=nearest(name, NAMES)
-        )
-    if count_link not in ("softplus", "exp"):
-        known = ("softplus", "exp")
+def _require_link(count_link: str) -> None:
+    known = ("softplus", "exp")
+    if count_link not in known:
         raise StudyError(
             "count_link must be known", found=f"'{count_link}'", remedy=nearest(count_link, known)
         )
-    least = {"sites": (sites, 1), "rows": (rows, 1), "seed": (seed, 0), "test_rows": (test_rows, 0)}
-    for word, (value, limit) in {**least, "dimension": (dimension, 1)}.items():
-        if value < limit:
-            raise StudyError(
-                f"'{word}' must be at least {limit}", found=str(value), remedy=f"give a larger '{word}'"
-            )

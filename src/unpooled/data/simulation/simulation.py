@@ -15,7 +15,8 @@ class Simulation:
     """Site tables as a site would hold them, and the truth about their people.
 
     ``truth`` has one line per person: site, row (from 0, in the site's table), both potential outcomes
-    ``y0`` and ``y1``, and their expectations ``mu0`` and ``mu1`` given the covariates.
+    ``y0`` and ``y1``, and their expectations ``mu0`` and ``mu1`` given the covariates, or given what is
+    latent where something is. ``method`` is what a study file of these people names.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Simulation:
     test: dict[str, pd.DataFrame]
     truth: pd.DataFrame
     test_truth: pd.DataFrame
+    method: str = "fedci"
 
     @property
     def ate(self) -> float:

@@ -47,7 +47,7 @@ def study_file(simulation: Simulation) -> str:
         f'[study]\nname = "{simulation.name}"\nseed = {simulation.seed}\n\n'
         f'[columns]\ntreatment = "w"\noutcome = "y"\ncovariates = [{covariates}]\n'
         f'family = "{simulation.family}"\n\n'
-        f'[method]\nname = "fedci"\n{sites}'
+        f'[method]\nname = "{simulation.method}"\n{sites}'
     )
 
 
