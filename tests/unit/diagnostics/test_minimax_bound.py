@@ -132,6 +132,8 @@ def test_lemma_3_says_nothing_where_its_proof_has_too_few_rows() -> None:
     noise = sqrt(1 / 50)
     assert latent_bound([103], 4, 1, [[0.0]], noise=noise, proxy_noise=noise) == 0.0
     assert latent_bound([104], 4, 1, [[0.0]], noise=noise, proxy_noise=noise) > 0.0
+    assert minimax_bound([60], 4, 1, noise, [[0.0]])["bound"][0] == 0.0
+    assert minimax_bound([80], 4, 1, noise, [[0.0]])["bound"][0] > 0.0
 
 
 @pytest.mark.parametrize("name", BOUNDS)
