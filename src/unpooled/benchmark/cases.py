@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import pandas as pd
 from unpooled.data.simulation import simulate
 from unpooled.errors import DataError
 
-IHDP_SITES, IHDP_BLOCK, IHDP_THIRD = 3, 249, 83
+IHDP_SITES, IHDP_THIRDS = 3, (83, 83, 83)
 TRUTH = ("y0", "y1", "mu0", "mu1")
 
 
@@ -19,6 +20,7 @@ TRUTH = ("y0", "y1", "mu0", "mu1")
 class Case:
     """People by site: `train` is fitted, `valid` tunes where a contender tunes, `test` is scored.
 
+    The sites that are scored may be fewer than those that train: the first of them.
     Truths have columns site, y0, y1, mu0, mu1, in the order of the sites' rows.
     """
 
@@ -30,15 +32,26 @@ class Case:
 
     def first(self, sites: int) -> Case:
         """The same with the first few sites only."""
-        names = list(self.train)[:sites]
-        train, valid, test = ({n: part[n] for n in names} for part in (self.train, self.valid, self.test))
-        truths = (truth.loc[truth["site"].isin(names)] for truth in (self.train_truth, self.test_truth))
-        return Case(train, valid, test, *truths)
+        train, valid, test = (_first(part, sites) for part in (self.train, self.valid, self.test))
+        return Case(train, valid, test, _of(self.train_truth, train), _of(self.test_truth, test))
+
+    def scored_at(self, sites: int) -> Case:
+        """The same people, only those of the first few sites scored."""
+        test = _first(self.test, sites)
+        return replace(self, test=test, test_truth=_of(self.test_truth, test))
 
     @property
     def covariates(self) -> list[str]:
         """Those that vary over the training people: IHDP's rarest flags may not."""
         return varying(pd.concat(self.train.values()))
+
+
+def _first(people: dict[str, pd.DataFrame], sites: int) -> dict[str, pd.DataFrame]:
+    return {site: people[site] for site in list(people)[:sites]}
+
+
+def _of(truth: pd.DataFrame, people: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    return truth.loc[truth["site"].isin(list(people))]
 
 
 def varying(table: pd.DataFrame) -> list[str]:
@@ -51,18 +64,18 @@ def varying(table: pd.DataFrame) -> list[str]:
 
 
 def simulated(
-    name: str, replicate: int, *, sites: int, rows: int = 50, test: int = 450, valid: int = 400
+    name: str, seed: int, *, sites: int, rows: int = 50, test: int = 450, valid: int = 400, **options: Any
 ) -> Case:
     """`rows` people to train, then `test` to score, then `valid` to tune, at each site."""
-    made = simulate(name, sites=sites, rows=rows, test_rows=test + valid, seed=replicate)
+    made = simulate(name, sites=sites, rows=rows, test_rows=test + valid, seed=seed, **options)
     scored = {site: frame.iloc[:test].reset_index(drop=True) for site, frame in made.test.items()}
     tuning = {site: frame.iloc[test:].reset_index(drop=True) for site, frame in made.test.items()}
     inside = made.test_truth.groupby("site").cumcount()
     return Case(made.frames, tuning, scored, made.truth, made.test_truth.loc[inside < test])
 
 
-def ihdp(folder: Path, replicate: int) -> Case:
-    """Three sites of 249 people in file order; in each a third trains, a third is scored, a third tunes."""
+def ihdp(folder: Path, replicate: int, sizes: tuple[int, int, int] = IHDP_THIRDS) -> Case:
+    """Three sites of 249 people in file order; in each some train, the next are scored, the rest tune."""
     path = folder / f"ihdp_npci_{replicate}.csv"
     if not path.exists():
         raise DataError(
@@ -76,7 +89,7 @@ def ihdp(folder: Path, replicate: int) -> Case:
     table["y"] = table["factual"]
     table["y0"] = table["factual"].where(~treated, table["counterfactual"])
     table["y1"] = table["factual"].where(treated, table["counterfactual"])
-    train, test, valid = (_block(table, part) for part in range(3))
+    train, test, valid = (_block(table, sizes, part) for part in range(3))
     columns = [*names[5:], "w", "y"]
     frames = [{site: part.loc[:, columns] for site, part in parts.items()} for parts in (train, valid, test)]
     truths = [
@@ -86,9 +99,9 @@ def ihdp(folder: Path, replicate: int) -> Case:
     return Case(frames[0], frames[1], frames[2], truths[0], truths[1])
 
 
-def _block(table: pd.DataFrame, part: int) -> dict[str, pd.DataFrame]:
-    starts = [site * IHDP_BLOCK + part * IHDP_THIRD for site in range(IHDP_SITES)]
+def _block(table: pd.DataFrame, sizes: tuple[int, int, int], part: int) -> dict[str, pd.DataFrame]:
+    starts = [site * sum(sizes) + sum(sizes[:part]) for site in range(IHDP_SITES)]
     return {
-        f"site{i + 1}": table.iloc[start : start + IHDP_THIRD].reset_index(drop=True)
+        f"site{i + 1}": table.iloc[start : start + sizes[part]].reset_index(drop=True)
         for i, start in enumerate(starts)
     }

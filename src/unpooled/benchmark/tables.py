@@ -6,17 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from unpooled.benchmark.cases import Case, ihdp, simulated
 from unpooled.benchmark.contenders import CONTENDERS
 from unpooled.benchmark.cuts import CUTS
 from unpooled.benchmark.real import acic, nhefs
+from unpooled.data.simulation.causal_rff import COEFFICIENT_SEED
 from unpooled.errors import StudyError, nearest
 
 QUICK = ("fedci", "zero", "constant", "ridge", "gp")
 """Contenders of a first look, which takes a minute or two."""
 QUICK_ARRANGEMENTS = ("federated", "combined")
 ACIC_SITES, NHEFS_SITES = 5, 4
+CAUSAL_RFF_IHDP = (50, 100, 99)
+"""Training, scored and tuning people of a site where the paper compares CausalRFF on IHDP."""
 _WAYS = {
     "random": "cut at random",
     "cluster": "cut by covariate cluster",
@@ -45,8 +49,37 @@ def _simulated(name: str, replicate: int, folder: Path | None, *, sites: int) ->
     return simulated(name, replicate, sites=sites)
 
 
+def _in_tens(replicate: int) -> tuple[int, int]:
+    """Which draw of the coefficients, and the seed of the people: ten replicates of each draw."""
+    return (replicate - 1) // 10, (replicate - 1) % 10 + 1
+
+
+def _in_turn(replicate: int) -> tuple[int, int]:
+    """The same where a replicate is dear: three draws of the coefficients, each replicate the next."""
+    return (replicate - 1) % 3, replicate
+
+
+def _causal_rff(
+    name: str,
+    draws: Callable[[int], tuple[int, int]],
+    replicate: int,
+    folder: Path | None,
+    *,
+    sites: int,
+    scored: int,
+    **options: Any,
+) -> Case:
+    draw, seed = draws(replicate)
+    case = simulated(name, seed, sites=sites, coefficient_seed=COEFFICIENT_SEED + draw, **options)
+    return case.scored_at(scored)
+
+
 def _ihdp(replicate: int, folder: Path | None) -> Case:
     return ihdp(folder or Path("ihdp"), replicate)
+
+
+def _causal_rff_ihdp(replicate: int, folder: Path | None) -> Case:
+    return ihdp(folder or Path("ihdp"), replicate, CAUSAL_RFF_IHDP).scored_at(1)
 
 
 def _acic(cut: str, replicate: int, folder: Path | None) -> Case:
@@ -59,6 +92,22 @@ def _nhefs(cut: str, replicate: int, folder: Path | None) -> Case:
 
 def _declare(name: str, about: str) -> Table:
     return Table(name, about, (1, 3, 5), partial(_simulated, name, sites=5))
+
+
+def _declare_causal_rff(name: str, about: str) -> Table:
+    case = partial(_causal_rff, name, _in_tens, sites=5, scored=1)
+    return Table(name, f"a latent class, {about}, site 1 scored", (1, 3, 5), case, replicates=30)
+
+
+def _declare_delta(delta: int) -> Table:
+    about = f"a latent class, the second of two sites shifted by {delta}, site 1 scored"
+    case = partial(_causal_rff, "causalrff-delta", _in_tens, sites=2, scored=1, delta=float(delta))
+    return Table(f"causalrff-delta-{delta}", about, (2,), case)
+
+
+def _declare_large(name: str, about: str) -> Table:
+    case = partial(_causal_rff, name, _in_turn, sites=100, scored=20)
+    return Table(name, f"a latent class, many sites, {about}, 20 scored", (20, 50, 100), case, replicates=3)
 
 
 def _declare_acic(cut: str) -> Table:
@@ -77,6 +126,12 @@ _ALL = (
     _declare("fedci-binary", "DATA-1 with a 0/1 outcome"),
     _declare("fedci-count", "DATA-1 with counts"),
     Table("fedci-ihdp", "IHDP, simulated outcomes on real covariates", (1, 2, 3), _ihdp, needs_files=True),
+    _declare_causal_rff("causalrff-same", "sites alike"),
+    _declare_causal_rff("causalrff-diff", "all sites but the first shifted"),
+    *[_declare_delta(delta) for delta in (0, 2, 4, 6, 8)],
+    _declare_large("causalrff-large-same", "all alike"),
+    _declare_large("causalrff-large-diff", "each shifted by its own amount"),
+    Table("causalrff-ihdp", "IHDP, site 1 scored", (1, 2, 3), _causal_rff_ihdp, needs_files=True),
     *[declare(cut) for declare in (_declare_acic, _declare_nhefs) for cut in CUTS],
 )
 TABLES = {table.name: table for table in _ALL}

@@ -45,6 +45,7 @@ _ALL = (
     Contender("zero", "simple", ("combined",)),
     Contender("constant", "simple", ("combined",)),
     Contender("ridge", "simple", PEER),
+    Contender("ridge-indicators", "simple", ("combined",)),
     Contender("gp", "simple", PEER),
     Contender("x-learner", "forests", PEER, "econml"),
     Contender("dr-learner", "forests", PEER, "econml"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,14 @@ def fedci(**settings: Any) -> Estimator:
             return _fit(
                 up.FedCI(seed=seed, **settings), study, {"stacked": pd.concat(case.train.values())}, test
             )
-        parts = [_alone(settings, seed, case, site) for site in case.train]
-        weights = np.array([len(frame) for frame in case.train.values()], dtype=float)
-        return _together([estimate for estimate, _ in parts], weights), _most([cost for _, cost in parts])
+        parts = [_alone(settings, seed, case, site) for site in case.test]
+        together = _together(
+            [estimate for estimate, _ in parts], [len(case.train[site]) for site in case.test]
+        )
+        if len(case.test) < len(case.train):
+            # Nobody asked those that are not scored, so nothing is said of everybody's average.
+            together = replace(together, ate_draws=None)
+        return together, _most([cost for _, cost in parts])
 
     return estimate
 
@@ -57,8 +63,8 @@ def _alone(settings: dict[str, Any], seed: int, case: Case, site: str) -> tuple[
     return _fit(up.FedCI(seed=seed, **settings), study, {site: train}, [(site, test)])
 
 
-def _together(parts: list[Estimate], weights: np.ndarray) -> Estimate:
-    ate = sum(w * part.ate_draws for w, part in zip(weights / weights.sum(), parts, strict=True))
+def _together(parts: list[Estimate], people: list[int]) -> Estimate:
+    ate = sum(n / sum(people) * np.asarray(part.ate_draws) for n, part in zip(people, parts, strict=True))
     return Estimate(
         np.concatenate([part.imputation for part in parts]),
         np.concatenate([part.prediction for part in parts]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -42,36 +42,47 @@ Learner = Callable[[Table, Table, int], Predict]
 """(training table, validation table, seed) → a function of new people's covariates."""
 
 
-def peer(learner: Learner) -> Estimator:
-    """A learner of one table as a contender over sites."""
+def peer(learner: Learner, *, indicators: bool = False) -> Estimator:
+    """A learner of one table as a contender over sites; it may be told which site a row is from."""
 
-    # Local and bagged rest on the same models; only the last case's are kept.
+    # Local and bagged rest on the same models where all sites are scored; only the last case's are kept.
     @lru_cache(maxsize=1)
-    def alone(case: Case, seed: int) -> tuple[dict[str, Predict], float]:
+    def alone(case: Case, sites: tuple[str, ...], seed: int) -> tuple[dict[str, Predict], float]:
         started = time.perf_counter()
-        train, valid, _ = _tables(case)
+        train, valid, _ = _tables(case, indicators)
         return {
-            site: learner(train[site], valid[site], seed) for site in train
+            site: learner(train[site], valid[site], seed) for site in sites
         }, time.perf_counter() - started
 
     def estimate(case: Case, arrangement: str, seed: int) -> tuple[Estimate, Cost]:
-        train, valid, test = _tables(case)
+        train, valid, test = _tables(case, indicators)
         if arrangement == "combined":
             started = time.perf_counter()
             whole = learner(_stack(train), _stack(valid), seed)
             spent = time.perf_counter() - started
             said = {site: whole(table.x) for site, table in test.items()}
         else:
-            own, spent = alone(case, seed)
+            # A site alone does not depend on whether another one can be fitted.
+            own, spent = alone(case, tuple(test if arrangement == "local" else train), seed)
             said = {site: _arranged(own, site, table.x, arrangement) for site, table in test.items()}
         return _estimate(said, test), {"fit_seconds": spent}
 
     return estimate
 
 
-def _tables(case: Case) -> list[dict[str, Table]]:
+def _tables(case: Case, indicators: bool) -> list[dict[str, Table]]:
     scale = _Scale.of(case)
-    return [scale.tables(part) for part in (case.train, case.valid, case.test)]
+    parts = [scale.tables(part) for part in (case.train, case.valid, case.test)]
+    return [_indicated(part, list(case.train)) for part in parts] if indicators else parts
+
+
+def _indicated(tables: dict[str, Table], sites: list[str]) -> dict[str, Table]:
+    """A column per site, 1 for its own people."""
+    flags = {site: [float(site == name) for name in sites] for site in tables}
+    return {
+        site: replace(table, x=np.column_stack([table.x, np.tile(flags[site], (len(table.x), 1))]))
+        for site, table in tables.items()
+    }
 
 
 def _arranged(own: dict[str, Predict], site: str, x: np.ndarray, arrangement: str) -> Said:

@@ -70,3 +70,4 @@ def _noise(model: GaussianProcessRegressor) -> float:
 
 
 ESTIMATORS = {function.__name__: peer(function) for function in (zero, constant, ridge, gp)}
+ESTIMATORS["ridge-indicators"] = peer(ridge, indicators=True)
