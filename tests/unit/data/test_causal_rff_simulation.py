@@ -183,5 +183,5 @@ def test_a_shift_that_leaves_an_arm_empty_for_ever_is_an_error(monkeypatch: pyte
     ],
 )  # fmt: skip
 def test_impossible_sizes_are_errors(wrong: dict[str, Any]) -> None:
-    with pytest.raises(StudyError, match=next(iter(wrong))):
+    with pytest.raises(StudyError, match=f"'{next(iter(wrong))}' must be at least"):
         drawn("causalrff-delta", **wrong)
