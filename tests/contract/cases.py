@@ -15,6 +15,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "fedci",
         {"inference": "variational", "draws": 40, "rounds": 12, "monte_carlo": 2},
     ),
+    "causal_rff": (
+        "causal_rff",
+        {"draws": 40, "classes": 2, "starts": 2, "rounds": 6, "sweeps": 6, "frequencies": 3},
+    ),
+    "causal_rff, observed": ("causal_rff", {"draws": 40, "confounding": "observed", "frequencies": 3}),
 }
 """A name, the method, and settings that make it quick."""
 

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unpooled.estimators.base import Estimator
+from unpooled.estimators.causal_rff import CausalRFF
 from unpooled.estimators.fedci import FedCI
 from unpooled.estimators.result import Result
 
-ESTIMATORS: dict[str, Callable[..., Estimator]] = {"fedci": FedCI}
+ESTIMATORS: dict[str, Callable[..., Estimator]] = {"causal_rff": CausalRFF, "fedci": FedCI}
 
 
 def of_study(method: str, settings: dict, seed: int) -> Estimator:
@@ -26,4 +27,4 @@ def load(folder: Path | str) -> Estimator:
     return model
 
 
-__all__ = ["ESTIMATORS", "Estimator", "FedCI", "Result", "load", "of_study"]
+__all__ = ["ESTIMATORS", "CausalRFF", "Estimator", "FedCI", "Result", "load", "of_study"]

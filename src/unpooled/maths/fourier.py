@@ -71,7 +71,7 @@ def _orthogonal_normals(generator: np.random.Generator, dimension: int, count: i
 
 
 def fourier_features(
-    frequencies: Frequencies, inputs: Float[Array, "n d"], length: Float[Array, ""] | float
+    frequencies: Frequencies | Array, inputs: Float[Array, "n d"], length: Float[Array, ""] | float
 ) -> Float[Array, "n 2b"]:
     """φ(x), of length one for everybody; one length-scale, or one per column."""
     angles = (inputs / length) @ frequencies.T

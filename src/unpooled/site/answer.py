@@ -35,6 +35,9 @@ from unpooled.site.limits import check_cells, check_parameters, check_rows
 from unpooled.site.site import Adoption, Site, adopt
 from unpooled.study import Column, Schema
 
+SEPARATING = 5
+"""Fewest people of an arm that a covariate must tell from the other arm to be taken for the treatment."""
+
 
 def answer(site: Site, question: Message) -> Message:
     """The site's reply, or its refusal in words; never a row."""
@@ -121,6 +124,8 @@ def _cells(schema: Schema, covariates: np.ndarray) -> dict[str, int]:
 def _refuse_separating(schema: Schema, covariates: np.ndarray, treatment: np.ndarray, site: str) -> None:
     """A covariate that is one value among the treated and another among the controls is the treatment."""
     treated, control = covariates[treatment == 1], covariates[treatment == 0]
+    if min(len(treated), len(control)) < SEPARATING:
+        return
     constant = (np.ptp(treated, axis=0) == 0) & (np.ptp(control, axis=0) == 0)
     copies = np.flatnonzero(constant & (treated[:1] != control[:1]).ravel())
     if len(copies):

@@ -1,0 +1,54 @@
+"""CausalRFF as an estimator."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from unpooled.estimators.base import Estimator
+
+
+class CausalRFF(Estimator):
+    """Effects over sites that differ, with confounders that may be seen only through proxies.
+
+    Parameters are those of `unpooled.methods.causal_rff.settings.Settings`, where each is explained.
+
+    >>> CausalRFF(seed=7).get_params()["confounding"]
+    'auto'
+    """
+
+    method: ClassVar[str] = "causal_rff"
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        confounding: str = "auto",
+        latent: str = "categorical",
+        kernel: str = "gaussian",
+        frequencies: int = 32,
+        orthogonal: bool = True,
+        fourier_columns: str = "continuous",
+        site_terms: str = "offsets",
+        classes: int | None = None,
+        starts: int = 4,
+        rounds: int = 30,
+        sweeps: int = 30,
+        folds: int = 5,
+        draws: int = 400,
+        noise_correlation: float = 0.0,
+    ) -> None:
+        self.seed = seed
+        self.confounding = confounding
+        self.latent = latent
+        self.kernel = kernel
+        self.frequencies = frequencies
+        self.orthogonal = orthogonal
+        self.fourier_columns = fourier_columns
+        self.site_terms = site_terms
+        self.classes = classes
+        self.starts = starts
+        self.rounds = rounds
+        self.sweeps = sweeps
+        self.folds = folds
+        self.draws = draws
+        self.noise_correlation = noise_correlation

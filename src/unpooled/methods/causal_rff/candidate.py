@@ -1,0 +1,29 @@
+"""What a candidate model must offer. A new kind of latent confounder joins by a module and a line."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from unpooled.algorithms.exchange import Procedure
+from unpooled.protocol.messages import Tree
+
+
+class Found(NamedTuple):
+    """Draws [K, …] of the parameters, as its `Model` beside the rows takes them; the same from the fits
+    without each fold [fold, k, …] (None where nobody was held out); how it went."""
+
+    draws: Tree
+    without: Tree | None
+    diagnostics: dict[str, Any]
+
+
+class Candidate(Protocol):
+    """Fitted side by side with the others: the rounds are those of the longest."""
+
+    def learn(self, folds: int) -> Procedure[Any]:
+        """Find the mode; `folds` is 0 where nobody is held out."""
+        ...
+
+    def sample(self, learned: Any, folds: int) -> Procedure[Found]:
+        """Draw from the posterior about it, and fit without each fold."""
+        ...

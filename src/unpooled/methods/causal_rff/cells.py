@@ -1,0 +1,192 @@
+"""Expected outcomes of cells (arm × class) that sites share in part: y in cell c of site s has mean θ_sc.
+
+θ_s is a sum of components, each with a variance of its own that is learned: what all cells share, what an
+arm shares, what a class shares, … and the same again for a site. Numbers have Gaussian noise; 0/1 outcomes
+have logits, by the quadratic bound of Jaakkola & Jordan, under which the same solve is a lower bound.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from unpooled.maths import partial_pooling as pooling
+
+INNER = 3
+"""EM steps of the variances between two rounds: the coordinator's own, they cost no round."""
+PRIOR_LEVELS = 2.0
+"""A variance's prior weighs as much as so many terms of its expected size."""
+
+
+class Component(NamedTuple):
+    """Terms that share a variance: `columns` [cells, terms], what it is expected to be, if it is learned."""
+
+    columns: np.ndarray
+    expected: float
+    learned: bool = True
+
+
+class Cells(eqx.Module):
+    """How a cell's mean is put together. Rows of `common` and `site` are cells, columns are terms."""
+
+    common: Float[Array, "c r"]
+    site: Float[Array, "c t"]
+    common_of: tuple[int, ...] = eqx.field(static=True)
+    site_of: tuple[int, ...] = eqx.field(static=True)
+    arm: tuple[int, ...] = eqx.field(static=True)
+    """The arm of each cell, whose noise it has; unused where outcomes are 0/1."""
+    expected: tuple[float, ...] = eqx.field(static=True)
+    learned: tuple[bool, ...] = eqx.field(static=True)
+    binary: bool = eqx.field(static=True)
+
+    @property
+    def noises(self) -> int:
+        return 0 if self.binary else 2
+
+    def start(self, sites: int) -> Variances:
+        """Variances as expected, and bounds tight at even odds."""
+        return Variances(jnp.asarray(self.expected), jnp.full((sites, len(self.arm)), 1e-3))
+
+
+class Variances(NamedTuple):
+    """One per component, then one per arm's noise; and where the logits' bounds are tight."""
+
+    values: Float[Array, " v"]
+    tight: Float[Array, "m c"]
+
+
+class Counted(NamedTuple):
+    """By site and cell: how many people, the sum of their outcomes; over all: squares and people by arm."""
+
+    people: Float[Array, "m c"]
+    total: Float[Array, "m c"]
+    square: Float[Array, " 2"]
+
+
+class Means(NamedTuple):
+    """Posterior mean and variance of every θ_sc, and the log evidence that the cells add to the bound."""
+
+    mean: Float[Array, "m c"]
+    variance: Float[Array, "m c"]
+    evidence: Float[Array, ""]
+
+
+def make_cells(
+    common: tuple[Component, ...], site: tuple[Component, ...], arm: tuple[int, ...], *, binary: bool
+) -> Cells:
+    """Stack the components; noise follows them, expected to be a third of the outcome's variance."""
+    of = [np.repeat(i, part.columns.shape[1]) for i, part in enumerate((*common, *site))]
+    noise = () if binary else (0.3, 0.3)
+    return Cells(
+        common=jnp.asarray(np.concatenate([part.columns for part in common], axis=1)),
+        site=jnp.asarray(np.concatenate([part.columns for part in site], axis=1)),
+        common_of=tuple(np.concatenate(of[: len(common)]).tolist()),
+        site_of=tuple(np.concatenate(of[len(common) :]).tolist()),
+        arm=arm,
+        expected=(*[part.expected for part in (*common, *site)], *noise),
+        learned=(*[part.learned for part in (*common, *site)], *[True for _ in noise]),
+        binary=binary,
+    )
+
+
+def improve(cells: Cells, active: Array, counted: Counted, variances: Variances) -> tuple[Variances, Means]:
+    """Learn the variances a little further, then solve. `active` [c] is 0 for cells of classes not in use."""
+    levels = _levels(cells, active, counted)
+
+    def step(_: int, now: Variances) -> Variances:
+        values = pooling.expectation_step(
+            lambda values: _evidence(cells, active, counted, Variances(values, now.tight)), now.values, levels
+        )
+        if not cells.binary:
+            return Variances(values, now.tight)
+        found = solve(cells, active, counted, Variances(values, now.tight))
+        return Variances(values, jnp.sqrt(found.mean**2 + found.variance))
+
+    variances = jax.lax.fori_loop(0, INNER, step, variances)
+    return variances, solve(cells, active, counted, variances)
+
+
+def solve(cells: Cells, active: Array, counted: Counted, variances: Variances) -> Means:
+    """θ given the variances."""
+    prior = prior_of(cells, active, variances.values)
+    fitted = pooling.posterior(sums_of(cells, counted, precision(cells, counted, variances)), prior)
+    found = pooling.coefficients(fitted, prior)
+    every = jnp.eye(len(cells.arm))
+    spread = pooling.variances(fitted, prior, every, every)
+    return Means(found.common + found.site, spread, _evidence(cells, active, counted, variances))
+
+
+def prior_of(cells: Cells, active: Array, values: Array) -> pooling.Prior:
+    root = jnp.sqrt(values)
+    return pooling.Prior(
+        active[:, None] * cells.common * root[np.array(cells.common_of)],
+        active[:, None] * cells.site * root[np.array(cells.site_of)],
+    )
+
+
+def sums_of(cells: Cells, counted: Counted, each: tuple[Array, Array]) -> pooling.Sums:
+    """The solve's statistics from precisions and scores by site and cell: diagonal, as cells are apart."""
+    weight, score = each
+    diagonal = jax.vmap(jnp.diag)(weight)
+    return pooling.Sums(jnp.diag(weight.sum(axis=0)), score.sum(axis=0), diagonal, diagonal, score)
+
+
+def precision(cells: Cells, counted: Counted, variances: Variances) -> tuple[Array, Array]:
+    """What the people of each site and cell say of θ: precision, and precision times mean."""
+    if cells.binary:
+        return 2.0 * slope(variances.tight) * counted.people, counted.total - 0.5 * counted.people
+    noise = variances.values[-2:][np.array(cells.arm)]
+    return counted.people / noise, counted.total / noise
+
+
+def slope(tight: Array) -> Array:
+    """λ(ξ) = tanh(ξ/2)/4ξ: the curvature of the bound that touches the logistic at ±ξ."""
+    safe = jnp.maximum(tight, 1e-6)
+    return jnp.tanh(0.5 * safe) / (4.0 * safe)
+
+
+def log_chance(mean: Array, variance: Array, tight: Array, sign: float) -> Array:
+    """The bound on E log p(y | θ) for y = 1 (sign +1) or 0 (sign −1)."""
+    beyond = slope(tight) * (mean**2 + variance - tight**2)
+    return jax.nn.log_sigmoid(tight) + 0.5 * (sign * mean - tight) - beyond
+
+
+def _levels(cells: Cells, active: Array, counted: Counted) -> Array:
+    """How many terms share each variance; infinitely many where it is not learned, so that it stays."""
+    sites = counted.people.shape[0]
+    sizes = []
+    for index, learned in enumerate(cells.learned):
+        mine = [np.array(cells.common_of) == index, np.array(cells.site_of) == index]
+        used = [jnp.any(part * active[:, None] != 0.0, axis=0) for part in (cells.common, cells.site)]
+        terms = jnp.sum(used[0] * mine[0]) + sites * jnp.sum(used[1] * mine[1])
+        sizes.append(terms + PRIOR_LEVELS if learned else jnp.inf)
+    levels = jnp.stack([jnp.asarray(size, float) for size in sizes])
+    if cells.binary:
+        return levels
+    return levels.at[-2:].add(people_by_arm(cells, counted))
+
+
+def people_by_arm(cells: Cells, counted: Counted) -> Float[Array, " 2"]:
+    return jnp.stack([jnp.sum(counted.people * (np.array(cells.arm) == arm)) for arm in (0, 1)])
+
+
+def _evidence(cells: Cells, active: Array, counted: Counted, variances: Variances) -> Array:
+    """Log evidence of the outcomes given their cells, with the variances' prior."""
+    prior = prior_of(cells, active, variances.values)
+    found = pooling.posterior(sums_of(cells, counted, precision(cells, counted, variances)), prior)
+    values, expected = variances.values, jnp.asarray(cells.expected)
+    learned = jnp.asarray(cells.learned)
+    penalty = 0.5 * PRIOR_LEVELS * jnp.sum(jnp.where(learned, jnp.log(values) + expected / values, 0.0))
+    if cells.binary:
+        tight = variances.tight
+        touching = jax.nn.log_sigmoid(tight) - 0.5 * tight + slope(tight) * tight**2
+        return found.log_evidence + jnp.sum(counted.people * touching) - penalty
+    noise = values[-2:]
+    by_arm = people_by_arm(cells, counted)
+    rest = jnp.sum(by_arm * jnp.log(2.0 * jnp.pi * noise) + counted.square / noise)
+    return found.log_evidence - 0.5 * rest - penalty

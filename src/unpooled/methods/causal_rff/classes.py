@@ -1,0 +1,130 @@
+"""Latent classes beside the rows: z is one of a few classes, and x, w and y depend on it alone.
+
+p(z|s), p(x|z) the same at every site, p(w|z,s), p(y|z,w,s). What travels down is what each class says of a
+person in log units, as means under the parameters' posterior (EM) or under one draw of them (Gibbs).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Stage
+
+ABSENT = -1e30
+"""Log-probability of a class not in use."""
+
+
+class Columns(eqx.Module):
+    """Which covariates are 0/1 and which numbers; a standardised 0/1 column is positive where it is one."""
+
+    binary: Int[Array, " b"]
+    continuous: Int[Array, " c"]
+
+    def ones(self, rows: Rows) -> Float[Array, "n b"]:
+        return (rows.covariates[:, self.binary] > 0.0).astype(float)
+
+    def numbers(self, rows: Rows) -> Float[Array, "n c"]:
+        return rows.covariates[:, self.continuous]
+
+
+class Views(NamedTuple):
+    """What the classes say: expected logs over the parameters' posterior, or logs under one draw.
+
+    `centre`, `weight` and `level` give a number's log density −½·weight·(x − centre)² + level; `variance` is
+    that of θ about its mean (0 under a draw).
+    """
+
+    classes: Float[Array, "m k"]
+    one: Float[Array, "k b"]
+    zero: Float[Array, "k b"]
+    centre: Float[Array, "k c"]
+    weight: Float[Array, "k c"]
+    level: Float[Array, " k"]
+    treatment: Float[Array, "m 2 k"]
+    """log p(w | z, s), by arm."""
+    outcome: Float[Array, "m 2 k"]
+    """θ: the expected outcome, or its logit."""
+    variance: Float[Array, "m 2 k"]
+    noise: Float[Array, " 2"]
+    chance: Float[Array, "2 m 2 k"]
+    """log p(y | z, w, s) for y = 0 and 1, where outcomes are 0/1."""
+
+
+def views_of(**said: np.ndarray) -> Views:
+    return Views(**{name: jnp.asarray(value) for name, value in said.items()})
+
+
+def of_covariates(views: Views, columns: Columns, rows: Rows) -> Float[Array, "n k"]:
+    """log p(z | s) + log p(x | z)."""
+    ones, numbers = columns.ones(rows), columns.numbers(rows)
+    squares = numbers**2 @ views.weight.T - 2.0 * numbers @ (views.weight * views.centre).T
+    squares = squares + jnp.sum(views.weight * views.centre**2, axis=1)
+    binary = ones @ views.one.T + (1.0 - ones) @ views.zero.T
+    return views.classes[rows.site] + binary - 0.5 * squares + views.level
+
+
+def of_treatment(views: Views, rows: Rows) -> Float[Array, "n k"]:
+    return views.treatment[rows.site][rows.treatment.astype(int)]
+
+
+def of_outcome(views: Views, rows: Rows, *, binary: bool, predictive: bool = False) -> Float[Array, "n k"]:
+    """E log p(y | z, w, s); or log E p, for people whose outcomes had no part in the posterior."""
+    arm = rows.treatment.astype(int)
+    if binary:
+        return views.chance[(rows.outcome > 0.0).astype(int), rows.site, arm]
+    squares = (rows.outcome[:, None] - views.outcome[rows.site][arm]) ** 2
+    noise, variance = views.noise[arm][:, None], views.variance[rows.site][arm]
+    if predictive:
+        noise, variance = noise + variance, 0.0
+    return -0.5 * ((squares + variance) / noise + jnp.log(2.0 * jnp.pi * noise))
+
+
+class Classes(Stage):
+    """Counts and sums by class, under each person's chances of belonging to it or under one drawn class."""
+
+    columns: Columns
+    binary: bool = eqx.field(static=True)
+    drawn: bool = eqx.field(static=True)
+    reveals: ClassVar[str] = (
+        "by arm and latent class: expected number of people and sum of outcomes at this site; summed over "
+        "sites: sums of the covariates by latent class"
+    )
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        fixed = parameters["fixed"]
+        views = Views(**fixed["views"])
+        use = rows.present * (rows.fold != fixed["fold"])
+        logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
+        logs = logs + of_outcome(views, rows, binary=self.binary)
+        if self.drawn:
+            key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.site)
+            chosen = jnp.argmax(logs + jax.random.gumbel(key, logs.shape), axis=1)
+            share = jax.nn.one_hot(chosen, logs.shape[1])
+        else:
+            share = jax.nn.softmax(fixed["temper"] * logs, axis=1)
+        entropy = -jnp.sum(use[:, None] * jax.scipy.special.xlogy(share, share))
+        share = share * use[:, None]
+        arms = jnp.stack([1.0 - rows.treatment, rows.treatment])
+        outcome = (rows.outcome > 0.0).astype(float) if self.binary else rows.outcome
+        ones, numbers = self.columns.ones(rows), self.columns.numbers(rows)
+        return {
+            "total": {
+                "ones": share.T @ ones,
+                "numbers": share.T @ numbers,
+                "squares": share.T @ numbers**2,
+                "square": arms @ (use * outcome**2),
+                "entropy": entropy,
+            },
+            "each": {
+                "people": arms @ share,
+                "outcome": (arms * outcome) @ share,
+            },
+        }

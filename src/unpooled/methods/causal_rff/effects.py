@@ -1,0 +1,144 @@
+"""Effects beside the rows, under draws of either model's parameters."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from unpooled.methods.causal_rff.classes import Columns, Views, of_covariates, of_outcome, of_treatment
+from unpooled.methods.causal_rff.design import Design
+from unpooled.methods.causal_rff.regression import CODES
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Stage
+
+
+class RegressionModel(eqx.Module):
+    """Outcomes given x and arm, under one draw of the coefficients."""
+
+    design: Design
+
+    def arms(self, draw: Tree, rows: Rows) -> Float[Array, "n 2"]:
+        """Expected outcome in either arm."""
+        features = self.design.features(rows.covariates, draw["length"])
+        site = draw["site"][rows.site]
+        seen = features @ draw["common"].T + features[:, : site.shape[1]] @ site.T
+        return seen @ jnp.asarray(CODES).T
+
+    def effect(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
+        both = self.arms(draw, rows)
+        return both[:, 1] - both[:, 0]
+
+    def individual(self, draw: Tree, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
+        """(2w − 1)(y − y_mis): the other arm's outcome with its noise, which may go with the one seen."""
+        both, sd = self.arms(draw, rows), jnp.sqrt(draw["noise"])
+        arm = rows.treatment.astype(int)
+        person = jnp.arange(len(arm))
+        seen = (rows.outcome - both[person, arm]) / sd[arm]
+        noise = correlation * seen + jnp.sqrt(1.0 - correlation**2) * jax.random.normal(key, seen.shape)
+        missing = both[person, 1 - arm] + sd[1 - arm] * noise
+        return (2.0 * rows.treatment - 1.0) * (rows.outcome - missing)
+
+    def log_density(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
+        """log p(y | x, w)."""
+        arm = rows.treatment.astype(int)
+        noise = draw["noise"][arm]
+        error = rows.outcome - self.arms(draw, rows)[jnp.arange(len(arm)), arm]
+        return -0.5 * (error**2 / noise + jnp.log(2.0 * jnp.pi * noise))
+
+
+class ClassModel(eqx.Module):
+    """Outcomes given x through the classes, under one draw of what the classes say."""
+
+    columns: Columns
+    binary: bool = eqx.field(static=True)
+
+    def by_class(self, views: Views, site: Array) -> Float[Array, "2 k"]:
+        return jnp.exp(views.chance[1, site]) if self.binary else views.outcome[site]
+
+    def effect(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
+        """Σ_z p(z | x)·(θ₁z − θ₀z): the treatment is set, so it tells nothing of z."""
+        views = Views(**draw)
+        share = jax.nn.softmax(of_covariates(views, self.columns, rows), axis=1)
+        means = self.by_class(views, rows.site)
+        return share @ (means[1] - means[0])
+
+    def individual(self, draw: Tree, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
+        """The class is drawn given all that is known of a person, then the other arm's outcome given it."""
+        views = Views(**draw)
+        logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
+        logs = logs + of_outcome(views, rows, binary=self.binary)
+        first, second = jax.random.split(key)
+        chosen = jnp.argmax(logs + jax.random.gumbel(first, logs.shape), axis=1)
+        arm = rows.treatment.astype(int)
+        means = self.by_class(views, rows.site)
+        seen = (rows.outcome - means[arm, chosen]) / jnp.sqrt(views.noise[arm])
+        noise = correlation * seen + jnp.sqrt(1.0 - correlation**2) * jax.random.normal(second, seen.shape)
+        missing = means[1 - arm, chosen] + jnp.sqrt(views.noise[1 - arm]) * noise
+        return (2.0 * rows.treatment - 1.0) * (rows.outcome - missing)
+
+    def log_density(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
+        views = Views(**draw)
+        logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
+        said = of_outcome(views, rows, binary=self.binary, predictive=True)
+        return jax.nn.logsumexp(logs + said, axis=1) - jax.nn.logsumexp(logs, axis=1)
+
+
+Model = RegressionModel | ClassModel
+
+
+class AverageEffect(Stage):
+    """The site's ATE under each draw: the CATE averaged over its people."""
+
+    model: Model
+    reveals: ClassVar[str] = "draws of the average effect at this site"
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        effect = self.model.effect(parameters["fixed"]["draw"], rows)
+        return {"total": {}, "each": {"effect": effect @ rows.present / jnp.sum(rows.present)}}
+
+
+class HeldOut(Stage):
+    """How likely each model finds the outcomes of people it has not seen."""
+
+    models: tuple[Model, ...]
+    reveals: ClassVar[str] = "summed over sites: log density of held-out outcomes under each model"
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        fixed = parameters["fixed"]
+        use = rows.present * (rows.fold == fixed["fold"])
+        found = []
+        for model, draws in zip(self.models, fixed["draws"], strict=True):
+            each = jax.lax.map(lambda draw, model=model: model.log_density(draw, rows), draws)
+            found.append(use @ (jax.nn.logsumexp(each, axis=0) - jnp.log(each.shape[0])))
+        return {"total": {"density": jnp.stack(found), "people": use.sum()}, "each": {}}
+
+
+def each_draw(model: Model, draws: Tree, people: Rows) -> np.ndarray:
+    """CATE draws [K, people]."""
+    return np.asarray(_effects(model, draws, people))
+
+
+@eqx.filter_jit
+def _effects(model: Model, draws: Tree, people: Rows) -> Array:
+    return jax.lax.map(lambda draw: model.effect(draw, people), draws)
+
+
+def each_individual(
+    model: Model, draws: Tree, people: Rows, keys: np.ndarray, correlation: float
+) -> np.ndarray:
+    """ITE draws [K, people]."""
+    return np.asarray(_individuals(model, draws, people, keys, jnp.asarray(correlation)))
+
+
+@eqx.filter_jit
+def _individuals(model: Model, draws: Tree, people: Rows, keys: np.ndarray, correlation: Array) -> Array:
+    def one(leaves: tuple[Tree, Array]) -> Array:
+        return model.individual(leaves[0], people, jax.random.wrap_key_data(leaves[1]), correlation)
+
+    return jax.lax.map(one, (draws, keys))

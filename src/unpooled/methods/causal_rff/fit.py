@@ -1,0 +1,44 @@
+"""CausalRFF as a procedure: fit the candidates side by side, choose by held-out density, average effects."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from unpooled.algorithms.exchange import Procedure, ask, side_by_side
+from unpooled.methods.causal_rff.candidate import Candidate, Found
+from unpooled.protocol.messages import Tree
+
+
+class Fit(NamedTuple):
+    """The model chosen, its draws, the sites' effects [K, m], and how the fit went."""
+
+    chosen: str
+    draws: Tree
+    effects: np.ndarray
+    diagnostics: dict[str, Any]
+
+
+def fit(candidates: dict[str, Candidate], folds: int) -> Procedure[Fit]:
+    """With several candidates, people held out decide; with one, `folds` is 0 and nobody is."""
+    learned = yield from side_by_side(*[each.learn(folds) for each in candidates.values()])
+    steps = [each.sample(one, folds) for each, one in zip(candidates.values(), learned, strict=True)]
+    found = dict(zip(candidates, (yield from side_by_side(*steps)), strict=True))
+    density: dict[str, float] = {}
+    if folds:
+        density = yield from _held_out(found, folds)
+    chosen = max(candidates, key=lambda name: density.get(name, 0.0))
+    draws = found[chosen].draws
+    reply = yield from ask(f"effect/{chosen}", {"free": {}, "fixed": {"draw": draws}})
+    diagnostics = {name: each.diagnostics for name, each in found.items()}
+    diagnostics |= {"chosen": chosen, "held_out_density": density}
+    return Fit(chosen, draws, np.asarray(reply["each"]["effect"]), diagnostics)
+
+
+def _held_out(found: dict[str, Found], folds: int) -> Procedure[dict[str, float]]:
+    """Mean log density of people's outcomes under the fits that did not see them."""
+    fixed = {"fold": np.arange(folds), "draws": tuple(each.without for each in found.values())}
+    reply = yield from ask("held_out", {"free": {}, "fixed": fixed})
+    total = reply["total"]["density"].sum(axis=0) / reply["total"]["people"].sum()
+    return {name: float(value) for name, value in zip(found, total, strict=True)}

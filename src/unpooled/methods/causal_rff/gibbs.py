@@ -1,0 +1,181 @@
+"""Gibbs rounds: sites draw everybody's class, the coordinator draws all parameters; chains side by side.
+
+A chain's classes are drawn from its parameters alone, so nothing is kept at the sites between rounds.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from polyagamma import random_polyagamma
+
+from unpooled.algorithms.exchange import Procedure, ask
+from unpooled.maths import partial_pooling as pooling
+from unpooled.methods.causal_rff import cells as cell
+from unpooled.methods.causal_rff.cells import Cells, Counted, Variances
+from unpooled.methods.causal_rff.classes import ABSENT, Views, views_of
+from unpooled.methods.causal_rff.learning import Learned, asked
+from unpooled.methods.causal_rff.mixture import (
+    BETA,
+    CONCENTRATION,
+    Counts,
+    Mixture,
+    State,
+    counts_of,
+    normal_gamma,
+    outcome_counts,
+    treatment_counts,
+)
+
+STEPS = 5
+"""Metropolis steps of the variances within a round: the coordinator's own."""
+STRIDE = 0.4
+
+
+def kept(sweeps: int) -> int:
+    """Rounds whose draws are kept: the last two thirds."""
+    return sweeps - sweeps // 3
+
+
+def sample(mixture: Mixture, mode: Learned, *, chains: int, sweeps: int, seed: int) -> Procedure[Views]:
+    """Draws of everything the classes say, [kept sweeps × chains]; chains begin at the mode."""
+    states, views = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), chains, axis=0), mode[:2])
+    rng = np.random.default_rng([seed, 5])
+    found = []
+    for number in range(sweeps):
+        keys = _keys(seed, number, chains)
+        fixed = {"views": asked(views), "fold": np.full(chains, -1), "key": keys}
+        reply = yield from ask("classes/drawn", {"free": {}, "fixed": fixed})
+        states, views = draw(mixture, states, counts_of(reply), views, rng)
+        if number >= sweeps - kept(sweeps):
+            found.append(views)
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
+
+
+def _keys(seed: int, number: int, chains: int) -> np.ndarray:
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 7), number)
+    return np.asarray(jax.random.key_data(jax.random.split(key, chains)))
+
+
+def draw(
+    mixture: Mixture, states: State, counts: Counts, views: Views, rng: np.random.Generator
+) -> tuple[State, Views]:
+    """Parameters given everybody's class, for every chain."""
+    active = np.asarray(states.active)
+    logit = np.asarray(views.treatment[:, :, 1] - views.treatment[:, :, 0])
+    treatment, taken = _cells(
+        mixture.treatment, active, jax.vmap(treatment_counts)(counts), states.treatment, logit, rng
+    )
+    chains, sites, _, most = counts.people.shape
+    logit = np.zeros((chains, sites, 2 * most))
+    if mixture.outcome.binary:
+        logit = np.asarray(views.outcome).reshape(logit.shape)
+    outcome, said = _cells(
+        mixture.outcome, np.tile(active, 2), jax.vmap(outcome_counts)(counts), states.outcome, logit, rng
+    )
+    said = said.reshape(chains, sites, 2, most)
+    numbers = _numbers(counts, rng)
+    ones = rng.beta(BETA + counts.ones, BETA + counts.people.sum(axis=(1, 2))[:, :, None] - counts.ones)
+    ones = np.clip(ones, 1e-12, 1.0 - 1e-12)
+    drawn = views_of(
+        classes=_classes(active, np.asarray(states.shares), np.asarray(counts.people.sum(axis=2)), rng),
+        one=np.log(ones),
+        zero=np.log1p(-ones),
+        **numbers,
+        treatment=np.stack([-np.logaddexp(0.0, taken), -np.logaddexp(0.0, -taken)], axis=2),
+        outcome=said,
+        variance=np.zeros_like(said),
+        noise=np.ones((chains, 2)) if mixture.outcome.binary else np.asarray(outcome.values[:, -2:]),
+        chance=_chances(mixture, said),
+    )
+    return State(states.active, states.shares, outcome, treatment), drawn
+
+
+def _chances(mixture: Mixture, logit: np.ndarray) -> np.ndarray:
+    if not mixture.outcome.binary:
+        return np.zeros((len(logit), 2, 0, 2, mixture.most))
+    return np.stack([-np.logaddexp(0.0, logit), -np.logaddexp(0.0, -logit)], axis=1)
+
+
+def _classes(
+    active: np.ndarray, shares: np.ndarray, count: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    gamma = rng.standard_gamma(np.maximum(CONCENTRATION * shares[:, None] + count, 1e-3))
+    gamma = np.where(active[:, None] > 0, np.maximum(gamma, 1e-300), 0.0)
+    with np.errstate(divide="ignore"):
+        return np.maximum(np.log(gamma / gamma.sum(axis=2, keepdims=True)), ABSENT)
+
+
+def _numbers(counts: Counts, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    found = jax.tree.map(np.asarray, jax.vmap(normal_gamma)(counts))
+    weight = rng.standard_gamma(np.broadcast_to(found.shape, found.rate.shape)) / found.rate
+    centre = found.centre + rng.standard_normal(weight.shape) / np.sqrt(found.weight * weight)
+    level = 0.5 * (np.log(weight) - np.log(2.0 * np.pi)).sum(axis=2)
+    return {"centre": centre, "weight": weight, "level": level}
+
+
+def _cells(
+    cells: Cells, active: np.ndarray, counted: Counted, variances: Variances, logit: Any,
+    rng: np.random.Generator,
+) -> tuple[Variances, np.ndarray]:  # fmt: skip
+    """θ of every chain, and its variances: Metropolis on the evidence, θ integrated out."""
+    weight = np.zeros(counted.people.shape)
+    if cells.binary:
+        # Given Pólya–Gamma weights a logit's likelihood is Gaussian (Polson, Scott & Windle 2013).
+        people: Any = np.asarray(counted.people)
+        drawn = random_polyagamma(np.maximum(people, 1.0), logit, random_state=rng)
+        weight = np.where(people > 0, drawn, 0.0)
+    keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), len(weight))
+    values, theta = _compiled(cells, active, counted, variances.values, weight, keys)
+    return Variances(values, variances.tight), np.asarray(theta)
+
+
+@partial(jax.jit)
+@partial(jax.vmap, in_axes=(None, 0, 0, 0, 0, 0))
+def _compiled(
+    cells: Cells, active: Array, counted: Counted, values: Array, weight: Array, key: Array
+) -> tuple[Array, Array]:
+    def evidence(log_values: Array) -> Array:
+        return _log_density(cells, active, counted, jnp.exp(log_values), weight)
+
+    def step(carry: tuple[Array, Array], key: Array) -> tuple[tuple[Array, Array], None]:
+        current, density = carry
+        first, second = jax.random.split(key)
+        move = STRIDE * jax.random.normal(first, current.shape) * jnp.asarray(cells.learned)
+        proposed = evidence(current + move)
+        accept = jnp.log(jax.random.uniform(second)) < proposed - density
+        return (jnp.where(accept, current + move, current), jnp.where(accept, proposed, density)), None
+
+    steps, last = jax.random.split(key)
+    begun = jnp.log(values)
+    (final, _), _ = jax.lax.scan(step, (begun, evidence(begun)), jax.random.split(steps, STEPS))
+    values = jnp.exp(final)
+    prior = cell.prior_of(cells, active, values)
+    each = _said(cells, counted, values, weight)
+    fitted = pooling.posterior(cell.sums_of(cells, counted, each), prior)
+    found = pooling.coefficients(fitted, prior, last)
+    return values, found.common + found.site
+
+
+def _said(cells: Cells, counted: Counted, values: Array, weight: Array) -> tuple[Array, Array]:
+    if cells.binary:
+        return weight, counted.total - 0.5 * counted.people
+    return cell.precision(cells, counted, Variances(values, weight))
+
+
+def _log_density(cells: Cells, active: Array, counted: Counted, values: Array, weight: Array) -> Array:
+    """Of the log-variances, θ integrated out: the evidence and the prior that EM has, on the log scale."""
+    prior = cell.prior_of(cells, active, values)
+    fitted = pooling.posterior(cell.sums_of(cells, counted, _said(cells, counted, values, weight)), prior)
+    expected, learned = jnp.asarray(cells.expected), jnp.asarray(cells.learned)
+    penalty = 0.5 * cell.PRIOR_LEVELS * jnp.sum(jnp.where(learned, jnp.log(values) + expected / values, 0.0))
+    if cells.binary:
+        return fitted.log_evidence - penalty
+    by_arm = cell.people_by_arm(cells, counted)
+    rest = jnp.sum(by_arm * jnp.log(values[-2:]) + counted.square / values[-2:])
+    return fitted.log_evidence - 0.5 * rest - penalty

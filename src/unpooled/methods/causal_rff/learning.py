@@ -1,0 +1,95 @@
+"""Variational EM over the sites: all starts and all numbers of classes travel in one message."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from unpooled.algorithms.exchange import Procedure, ask, noted
+from unpooled.methods.causal_rff.classes import Views
+from unpooled.methods.causal_rff.mixture import (
+    Mixture,
+    State,
+    begin,
+    counts_of,
+    first_views,
+    maximise,
+)
+from unpooled.protocol.batch import one_by_one
+from unpooled.protocol.messages import Tree
+
+ANNEALED = 8
+"""Rounds in which classes are kept softer than they are: most starts then find the same mode."""
+COLDEST = 0.4
+PRUNED = 12
+"""After so many rounds only the best start of each number of classes goes on."""
+SETTLED = 0.01
+"""A model whose bound gains less than this in a round has settled."""
+
+
+class Learned(NamedTuple):
+    """Models side by side: leading axis, one per (number of classes, start)."""
+
+    states: State
+    views: Views
+    bounds: np.ndarray
+    history: tuple[float, ...]
+
+    def taking(self, index: list[int]) -> Learned:
+        states, views, bounds = jax.tree.map(lambda leaf: np.asarray(leaf)[index], self[:3])
+        return Learned(states, views, bounds, self.history)
+
+
+def starts(mixture: Mixture, classes: list[int], sites: int, rates: np.ndarray, seed: list[int]) -> Learned:
+    """One model per entry of `classes`, each with centres of its own."""
+    states = [begin(mixture, k, sites) for k in classes]
+    views = [
+        first_views(mixture, state, sites, rates, np.random.default_rng([*seed, index]))
+        for index, state in enumerate(states)
+    ]
+    both = jax.tree.map(
+        lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *zip(states, views, strict=True)
+    )
+    return Learned(both[0], both[1], np.full(len(classes), -np.inf), ())
+
+
+def learn(
+    mixture: Mixture, learned: Learned, *, rounds: int, fold: np.ndarray, annealed: bool
+) -> Procedure[Learned]:
+    """Rounds of EM until every model has settled. With annealing, the worse starts are left on the way."""
+    for number in range(rounds):
+        temper = min(1.0, COLDEST + (1.0 - COLDEST) * number / ANNEALED) if annealed else 1.0
+        reply = yield from noted(_expect(learned.views, fold, temper), -float(learned.bounds.max()))
+        states, views, bounds = one_by_one(maximise, (learned.states, counts_of(reply)), mixture)
+        before, now = learned.bounds, np.asarray(bounds)
+        learned = Learned(states, views, now, (*learned.history, float(now.max())))
+        if annealed and number + 1 == PRUNED:
+            best = _best_starts(learned)
+            learned, fold, before = learned.taking(best), fold[best], before[best]
+        if temper == 1.0 and np.all(learned.bounds - before < SETTLED):
+            break
+    return learned
+
+
+def best(learned: Learned) -> Learned:
+    """The model of the highest bound, alone."""
+    return learned.taking([int(np.argmax(learned.bounds))])
+
+
+def _best_starts(learned: Learned) -> list[int]:
+    classes = np.asarray(learned.states.active).sum(axis=1)
+    return [
+        int(np.flatnonzero(classes == k)[np.argmax(learned.bounds[classes == k])]) for k in np.unique(classes)
+    ]
+
+
+def _expect(views: Views, fold: np.ndarray, temper: float) -> Procedure[Tree]:
+    fixed = {"views": asked(views), "fold": fold, "temper": np.full(len(fold), temper)}
+    return (yield from ask("classes", {"free": {}, "fixed": fixed}))
+
+
+def asked(views: Views) -> Tree:
+    """Views as they travel."""
+    return {name: np.asarray(value) for name, value in views._asdict().items()}

@@ -1,0 +1,161 @@
+"""CausalRFF's face: what the coordinator and the sites call."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unpooled.algorithms.exchange import Procedure
+from unpooled.maths.fourier import frequencies
+from unpooled.methods.causal_rff.candidate import Candidate
+from unpooled.methods.causal_rff.categorical import CLASSES, FOLD_ROUNDS, Categorical
+from unpooled.methods.causal_rff.classes import Classes, Columns
+from unpooled.methods.causal_rff.design import make_design
+from unpooled.methods.causal_rff.effects import (
+    AverageEffect,
+    ClassModel,
+    HeldOut,
+    Model,
+    RegressionModel,
+    each_draw,
+    each_individual,
+)
+from unpooled.methods.causal_rff.fit import fit
+from unpooled.methods.causal_rff.mixture import make_mixture
+from unpooled.methods.causal_rff.observed import Observed
+from unpooled.methods.causal_rff.regression import Regression, outline
+from unpooled.methods.causal_rff.settings import Settings
+from unpooled.methods.method import Fitted
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Stage
+
+
+class CausalRFF:
+    """See `unpooled.methods.method.Method`."""
+
+    Settings = Settings
+    takes_incomplete = False
+
+    def context(self, settings: Settings, scaling: Tree, seed: int) -> Tree:
+        rates = np.asarray(scaling["binary_rate"])
+        continuous = np.flatnonzero(np.isnan(rates))
+        columns = continuous if settings.fourier_columns == "continuous" else np.arange(len(rates))
+        count = settings.frequencies if len(columns) else 0
+        drawn = np.zeros((0, len(columns)))
+        if count:
+            drawn = frequencies(
+                settings.kernel, len(columns), count, [seed, 8], orthogonal=settings.orthogonal
+            )
+        return {
+            "covariates": len(rates),
+            "rates": rates,
+            "frequencies": drawn,
+            "fourier_columns": columns,
+            "sites": len(scaling["counts"]),
+        }
+
+    def stages(self, settings: Settings, context: Tree) -> dict[str, Stage]:
+        models, stages = _models(settings, context), dict[str, Stage]()
+        if "observed" in models:
+            stages["regression"] = Regression(make_design(context), _width(settings, context))
+        if "categorical" in models:
+            columns = _columns(context)
+            stages["classes"] = Classes(columns, binary=False, drawn=False)
+            stages["classes/drawn"] = Classes(columns, binary=False, drawn=True)
+        stages |= {f"effect/{name}": AverageEffect(model) for name, model in models.items()}
+        if len(models) > 1:
+            stages["held_out"] = HeldOut(tuple(models.values()))
+        return stages
+
+    def fit(self, settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
+        found = yield from fit(_candidates(settings, context, seed), self.folds(settings))
+        return Fitted({"chosen": found.chosen, "parameters": found.draws}, found.effects, found.diagnostics)
+
+    def folds(self, settings: Settings) -> int:
+        return settings.folds if settings.confounding == "auto" else 0
+
+    def features(self, settings: Settings, context: Tree) -> int:
+        """Only what is kept by site counts: the rest needs no more than its sum over sites."""
+        observed = _width(settings, context) if settings.confounding != "latent" else 1
+        latent = _most_classes(settings) if settings.confounding != "observed" else 1
+        return max(observed, latent)
+
+    def most_rounds(self, settings: Settings) -> int:
+        if settings.confounding == "observed":
+            return 2
+        held = settings.confounding == "auto"
+        return settings.rounds + max(settings.sweeps, FOLD_ROUNDS * held) + held + 1
+
+    def conditional_effects(
+        self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
+    ) -> np.ndarray:
+        return each_draw(_models(settings, context)[draws["chosen"]], draws["parameters"], people)
+
+    def individual_effects(
+        self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows | None
+    ) -> np.ndarray:
+        model = _models(settings, context)[draws["chosen"]]
+        asked = rows if people is None else people
+        count = len(jax.tree.leaves(draws["parameters"])[0])
+        keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(int(rows.site)), count)))
+        return each_individual(model, draws["parameters"], asked, keys, settings.noise_correlation)
+
+
+def _names(settings: Settings) -> tuple[str, ...]:
+    return {"observed": ("observed",), "latent": ("categorical",), "auto": ("observed", "categorical")}[
+        settings.confounding
+    ]
+
+
+def _models(settings: Settings, context: Tree) -> dict[str, Model]:
+    """What meets the rows, by candidate."""
+    made = {
+        "observed": lambda: RegressionModel(make_design(context)),
+        "categorical": lambda: ClassModel(_columns(context), binary=False),
+    }
+    return {name: made[name]() for name in _names(settings)}
+
+
+def _candidates(settings: Settings, context: Tree, seed: int) -> dict[str, Candidate]:
+    """What the coordinator does, by candidate."""
+    made = {"observed": _observed, "categorical": _categorical}
+    return {name: made[name](settings, context, seed) for name in _names(settings)}
+
+
+def _observed(settings: Settings, context: Tree, seed: int) -> Candidate:
+    design = make_design(context)
+    differ = settings.site_terms != "none"
+    return Observed(design, outline(design, _width(settings, context), differ=differ), settings.draws, seed)
+
+
+def _categorical(settings: Settings, context: Tree, seed: int) -> Candidate:
+    rates = np.asarray(context["rates"])
+    return Categorical(
+        make_mixture(_most_classes(settings), _columns(context), binary=False),
+        np.clip(rates[np.isfinite(rates)], 0.02, 0.98),
+        sites=int(context["sites"]),
+        classes=(settings.classes,) if settings.classes else CLASSES,
+        starts=settings.starts,
+        rounds=settings.rounds,
+        sweeps=settings.sweeps,
+        draws=settings.draws,
+        seed=seed,
+    )
+
+
+def _most_classes(settings: Settings) -> int:
+    return settings.classes or max(CLASSES)
+
+
+def _width(settings: Settings, context: Tree) -> int:
+    return make_design(context).width if settings.site_terms == "deviations" else 1
+
+
+def _columns(context: Tree) -> Columns:
+    binary = np.isfinite(np.asarray(context["rates"]))
+    return Columns(jnp.asarray(np.flatnonzero(binary)), jnp.asarray(np.flatnonzero(~binary)))
+
+
+METHOD = CausalRFF()

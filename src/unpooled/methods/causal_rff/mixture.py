@@ -1,0 +1,228 @@
+"""Latent classes at the coordinator: from counts and sums to what each class says next.
+
+Every part of the model is conjugate given the counts, so the bound is the classes' entropy plus the log
+evidence of each part, and it never falls. Cells of classes beyond K are kept at zero, so that models with
+different K share one shape.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import betaln, digamma, gammaln
+from jaxtyping import Array, Float
+
+from unpooled.methods.causal_rff.cells import (
+    Cells,
+    Component,
+    Counted,
+    Means,
+    Variances,
+    improve,
+    log_chance,
+    make_cells,
+)
+from unpooled.methods.causal_rff.classes import ABSENT, Columns, Views, views_of
+from unpooled.protocol.messages import Tree
+
+CONCENTRATION = 50.0
+"""How alike the sites' class shares are a priori: as if each had seen so many people of the common shares."""
+BETA = 0.5
+NORMAL = (0.1, 1.0, 0.5)
+"""κ₀, a₀, b₀ of a number's mean and precision within a class; numbers are standardised."""
+
+
+class Mixture(eqx.Module):
+    """The parts with a structure of their own: outcome cells (arm × class) and treatment cells (class)."""
+
+    outcome: Cells
+    treatment: Cells
+    columns: Columns
+    most: int = eqx.field(static=True)
+
+
+class State(NamedTuple):
+    """What a model carries from round to round, beside what the sites send."""
+
+    active: Float[Array, " k"]
+    shares: Float[Array, " k"]
+    outcome: Variances
+    treatment: Variances
+
+
+class Counts(NamedTuple):
+    """The sites' reply: sums over people by class; `people` and `outcome` by site and arm."""
+
+    people: Float[Array, "m 2 k"]
+    outcome: Float[Array, "m 2 k"]
+    ones: Float[Array, "k b"]
+    numbers: Float[Array, "k c"]
+    squares: Float[Array, "k c"]
+    square: Float[Array, " 2"]
+    entropy: Float[Array, ""]
+
+
+def make_mixture(most: int, columns: Columns, *, binary: bool) -> Mixture:
+    """Outcomes: common, by arm, by class, by both; a site may shift all, an arm, or a single cell."""
+    every = np.ones((2 * most, 1))
+    arms, classes = np.kron(np.eye(2), np.ones((most, 1))), np.kron(np.ones((2, 1)), np.eye(most))
+    scale = 4.0 if binary else 1.0  # logits spread more than standardised outcomes
+    outcome = make_cells(
+        (
+            Component(every, scale, learned=False),
+            Component(arms, scale, learned=False),
+            Component(classes, 0.3 * scale),
+            Component(np.eye(2 * most), 0.3 * scale),
+        ),
+        (
+            Component(every, 0.05 * scale),
+            Component(arms, 0.02 * scale),
+            Component(np.eye(2 * most), 0.01 * scale),
+        ),
+        arm=(0,) * most + (1,) * most,
+        binary=binary,
+    )
+    treatment = make_cells(
+        (Component(np.ones((most, 1)), 4.0, learned=False), Component(np.eye(most), 4.0)),
+        (Component(np.ones((most, 1)), 0.5),),
+        arm=(0,) * most,
+        binary=True,
+    )
+    return Mixture(outcome, treatment, columns, most)
+
+
+def begin(mixture: Mixture, classes: int, sites: int) -> State:
+    active = jnp.asarray(np.arange(mixture.most) < classes, float)
+    return State(active, active / classes, mixture.outcome.start(sites), mixture.treatment.start(sites))
+
+
+def first_views(
+    mixture: Mixture, state: State, sites: int, rates: np.ndarray, rng: np.random.Generator
+) -> Views:
+    """A start: random centres about the columns' means; nothing is said yet of treatment and outcome."""
+    most, numbers = mixture.most, len(mixture.columns.continuous)
+    logit = np.log(rates / (1.0 - rates)) + 1.5 * rng.standard_normal((most, len(rates)))
+    everywhere = np.zeros((sites, 2, most))
+    return views_of(
+        classes=np.tile(np.where(np.asarray(state.active) > 0, 0.0, ABSENT), (sites, 1)),
+        one=-np.logaddexp(0.0, -logit),
+        zero=-np.logaddexp(0.0, logit),
+        centre=rng.standard_normal((most, numbers)),
+        weight=np.ones((most, numbers)),
+        level=np.zeros(most),
+        treatment=everywhere,
+        outcome=everywhere,
+        variance=everywhere,
+        noise=np.full(2, 1.0),
+        chance=np.zeros((2, sites if mixture.outcome.binary else 0, 2, most)),
+    )
+
+
+def counts_of(reply: Tree) -> Counts:
+    """An aggregated reply, its batch of models leading."""
+    return Counts(reply["each"]["people"], reply["each"]["outcome"], **reply["total"])
+
+
+def maximise(leaves: tuple[State, Counts], mixture: Mixture) -> tuple[State, Views, Float[Array, ""]]:
+    """Every part's posterior given the counts, of one model; and the bound."""
+    state, counts = leaves
+    active = state.active
+    shares, classes, class_evidence = _classes(active, state.shares, counts.people.sum(axis=1))
+    one, zero, binary_evidence = _binary(active, counts)
+    numbers, number_evidence = _numbers(active, counts)
+    outcome, said = improve(mixture.outcome, jnp.tile(active, 2), outcome_counts(counts), state.outcome)
+    treatment, taken = improve(mixture.treatment, active, treatment_counts(counts), state.treatment)
+    by_arm = (counts.people.shape[0], 2, mixture.most)
+    views = Views(
+        classes=classes,
+        one=one,
+        zero=zero,
+        **numbers,
+        treatment=jnp.stack(
+            [log_chance(taken.mean, taken.variance, treatment.tight, sign) for sign in (-1.0, 1.0)], axis=1
+        ),
+        outcome=said.mean.reshape(by_arm),
+        variance=said.variance.reshape(by_arm),
+        noise=jnp.ones(2) if mixture.outcome.binary else outcome.values[-2:],
+        chance=_chances(mixture, said, outcome, by_arm),
+    )
+    bound = counts.entropy + class_evidence + binary_evidence + number_evidence
+    # K! labellings of the classes say the same; the bound sees one of them.
+    bound = bound + said.evidence + taken.evidence + gammaln(active.sum() + 1.0)
+    return State(active, shares, outcome, treatment), views, bound
+
+
+def _chances(mixture: Mixture, said: Means, outcome: Variances, by_arm: tuple[int, int, int]) -> Array:
+    if not mixture.outcome.binary:
+        return jnp.zeros((2, 0, 2, mixture.most))
+    both = [log_chance(said.mean, said.variance, outcome.tight, sign) for sign in (-1.0, 1.0)]
+    return jnp.stack(both).reshape(2, *by_arm)
+
+
+def outcome_counts(counts: Counts) -> Counted:
+    sites = counts.people.shape[0]
+    return Counted(counts.people.reshape(sites, -1), counts.outcome.reshape(sites, -1), counts.square)
+
+
+def treatment_counts(counts: Counts) -> Counted:
+    return Counted(counts.people.sum(axis=1), counts.people[:, 1], jnp.zeros(2))
+
+
+def _classes(active: Array, shares: Array, count: Array) -> tuple[Array, Array, Array]:
+    """π_s ~ Dirichlet(50·π̄); π̄ by two steps that never lower the evidence, one person per class its prior."""
+    safe = jnp.where(active > 0, shares, 1.0)
+    for _ in range(2):
+        prior = CONCENTRATION * safe
+        terms = safe * jnp.sum(digamma(count + prior) - digamma(prior), axis=0) * CONCENTRATION
+        raised = active * (terms + 1.0)
+        safe = jnp.where(active > 0, raised / raised.sum(), 1.0)
+    prior = CONCENTRATION * safe
+    total = count.sum(axis=1)
+    logs = digamma(count + prior) - digamma(CONCENTRATION + total)[:, None]
+    evidence = jnp.sum(active * (gammaln(count + prior) - gammaln(prior)))
+    evidence = evidence + jnp.sum(gammaln(CONCENTRATION) - gammaln(CONCENTRATION + total))
+    return active * safe, jnp.where(active > 0, logs, ABSENT), evidence + jnp.sum(active * jnp.log(safe))
+
+
+def _binary(active: Array, counts: Counts) -> tuple[Array, Array, Array]:
+    count = counts.people.sum(axis=(0, 1))[:, None]
+    ones, zeros = BETA + counts.ones, BETA + count - counts.ones
+    both = digamma(ones + zeros)
+    evidence = jnp.sum(active[:, None] * (betaln(ones, zeros) - betaln(BETA, BETA)))
+    return digamma(ones) - both, digamma(zeros) - both, evidence
+
+
+class _NormalGamma(NamedTuple):
+    centre: Array
+    weight: Array
+    shape: Array
+    rate: Array
+
+
+def normal_gamma(counts: Counts) -> _NormalGamma:
+    """Posterior of a number's mean and precision in each class: m, κ, a, b."""
+    kappa, shape, rate = NORMAL
+    count = counts.people.sum(axis=(0, 1))[:, None]
+    centre = counts.numbers / (kappa + count)
+    spread = jnp.maximum(counts.squares - (kappa + count) * centre**2, 0.0)
+    return _NormalGamma(centre, kappa + count, shape + 0.5 * count, rate + 0.5 * spread)
+
+
+def _numbers(active: Array, counts: Counts) -> tuple[dict[str, Array], Array]:
+    kappa, shape, rate = NORMAL
+    found = normal_gamma(counts)
+    count = counts.people.sum(axis=(0, 1))[:, None]
+    level = digamma(found.shape) - jnp.log(found.rate) - 1.0 / found.weight - jnp.log(2.0 * jnp.pi)
+    evidence = (
+        gammaln(found.shape) - gammaln(shape) + shape * jnp.log(rate) - found.shape * jnp.log(found.rate)
+    )
+    evidence = evidence + 0.5 * (jnp.log(kappa / found.weight) - count * jnp.log(2.0 * jnp.pi))
+    said = {
+        "centre": found.centre,
+        "weight": found.shape / found.rate,
+        "level": 0.5 * jnp.sum(level, axis=1),
+    }
+    return said, jnp.sum(active[:, None] * evidence)

@@ -1,0 +1,42 @@
+"""CausalRFF's settings: every value checked when the study is read, before anything is sent."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from unpooled.maths.fourier import Kernel
+
+
+class Settings(BaseModel):
+    """What a user may choose; the defaults are what to use when nothing is known."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    confounding: Literal["auto", "observed", "latent"] = "auto"
+    """Whether the covariates are the confounders, or proxies of what is not seen; auto asks the data."""
+    latent: Literal["categorical"] = "categorical"
+    """What is not seen: one of a few classes."""
+
+    kernel: Kernel = "gaussian"
+    frequencies: int = Field(default=32, ge=0, le=1000)
+    """Random frequencies of the continuous covariates; each gives a cosine and a sine. 0: linear only."""
+    orthogonal: bool = True
+    fourier_columns: Literal["continuous", "all"] = "continuous"
+
+    site_terms: Literal["offsets", "deviations", "none"] = "offsets"
+    """How a site's regression may differ: by an offset per arm, in every coefficient, or not at all."""
+
+    classes: int | None = Field(default=None, ge=2, le=30)
+    """How many latent classes; None: two to eight, by the bound."""
+    starts: int = Field(default=4, ge=1, le=50)
+    rounds: int = Field(default=30, ge=5, le=1000)
+    """Most rounds of variational EM."""
+    sweeps: int = Field(default=30, ge=3, le=10_000)
+    """Gibbs rounds after it; the last two thirds are kept, with as many chains as `draws` needs."""
+
+    folds: int = Field(default=5, ge=2, le=20)
+    draws: int = Field(default=400, ge=20, le=100_000)
+    noise_correlation: float = Field(default=0.0, gt=-1.0, lt=1.0)
+    """Correlation of a person's two noises: no data can tell it; it matters to individual effects only."""
