@@ -35,7 +35,7 @@ def list_(debug: Debug = 0) -> None:
         typer.echo("Tables")
         for table in TABLES.values():
             files = " (needs its files: --ihdp)" if table.needs_files else ""
-            typer.echo(f"  {table.name:<16} {table.about}; sites {_listed(table.sites)}{files}")
+            typer.echo(f"  {table.name:<20} {table.about}; sites {_listed(table.sites)}{files}")
         typer.echo("Contenders")
         for contender in CONTENDERS.values():
             missing = contender.missing()
@@ -91,7 +91,7 @@ def compare(
     paper: Annotated[
         Path | None, typer.Option(help="A table of published numbers, to stand beside ours.")
     ] = None,
-    view: Annotated[str, typer.Option(help="errors, intervals or cost.")] = "errors",
+    view: Annotated[str, typer.Option(help="errors, intervals, cost, or overview.")] = "errors",
     every: Annotated[
         bool, typer.Option("--every-replicate", help="Also those that some contenders have not finished.")
     ] = False,
@@ -144,7 +144,15 @@ def _run(table: Table, todo: list[Cell], store: Path, folder: Path | None, *, sh
 
 
 def _show(store: Path, table: str, paper: Path | None, view: str = "errors", *, every: bool = False) -> None:
-    from unpooled.benchmark.comparing import VIEWS, in_common, markdown, summarise, verdict, with_paper
+    from unpooled.benchmark.comparing import (
+        VIEWS,
+        in_common,
+        markdown,
+        own_method,
+        summarise,
+        verdict,
+        with_paper,
+    )
     from unpooled.errors import StudyError, nearest
 
     if view not in VIEWS:
@@ -153,11 +161,11 @@ def _show(store: Path, table: str, paper: Path | None, view: str = "errors", *, 
     if not every and not in_common(cells).empty:
         cells = in_common(cells)
     summary = summarise(cells, VIEWS[view])
-    if view == "errors":
+    if view in ("errors", "overview"):
         summary = with_paper(summary, paper, table)
     typer.echo(markdown(summary, VIEWS[view]))
-    if view == "errors":
-        typer.echo("\n" + verdict(summary))
+    if view in ("errors", "overview"):
+        typer.echo("\n" + verdict(summary, own_method(table)))
 
 
 def _cells(store: Path, table: str) -> DataFrame:

@@ -43,7 +43,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> Fits:
 )
 def test_only_the_scored_sites_people_are_asked_about(fits: Fits, arrangement: str, expected: Fits) -> None:
     case = CASE.scored_at(1)
-    estimate, _ = ours.fedci()(case, arrangement, 0)
+    estimate, _ = ours.ESTIMATORS["fedci"](case, arrangement, 0)
     assert fits == expected
     found = score(estimate, case.test_truth, case.train_truth)
     # The average is everybody's who trained; alone, those who are not scored were not asked.
@@ -52,7 +52,7 @@ def test_only_the_scored_sites_people_are_asked_about(fits: Fits, arrangement: s
 
 
 def test_where_all_are_scored_each_site_alone_adds_its_share_to_the_average(fits: Fits) -> None:
-    estimate, _ = ours.fedci()(CASE, "local", 0)
+    estimate, _ = ours.ESTIMATORS["fedci"](CASE, "local", 0)
     assert fits == [([site], [site]) for site in CASE.train]
     means = np.array([frame["y"].mean() for frame in CASE.train.values()])
     np.testing.assert_allclose(estimate.prediction, np.repeat(means, 7))

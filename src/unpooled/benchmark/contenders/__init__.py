@@ -42,6 +42,9 @@ class Contender:
 _ALL = (
     Contender("fedci", "ours", ("federated", "combined", "local")),
     Contender("fedci-no-shifts", "ours", ("federated",)),
+    Contender("causal_rff", "ours", ("federated", "combined", "local")),
+    Contender("causal_rff-observed", "ours", ("federated",)),
+    Contender("causal_rff-latent", "ours", ("federated",)),
     Contender("zero", "simple", ("combined",)),
     Contender("constant", "simple", ("combined",)),
     Contender("ridge", "simple", PEER),

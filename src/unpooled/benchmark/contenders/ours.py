@@ -1,10 +1,10 @@
-"""FedCI: over the sites as they are, over the stacked tables as one site, and each site alone."""
+"""Our methods: over the sites as they are, over the stacked tables as one site, and each site alone."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,22 +13,24 @@ import unpooled as up
 from unpooled.benchmark.cases import Case, varying
 from unpooled.benchmark.contenders import Cost, Estimator
 from unpooled.benchmark.scores import Estimate
+from unpooled.estimators import Estimator as Method
+
+Make = Callable[[int], Method]
+"""An unfitted model of a seed."""
 
 
-def fedci(**settings: Any) -> Estimator:
-    """FedCI with some settings changed."""
+def ours(make: Make) -> Estimator:
+    """One of our methods as a contender."""
 
     def estimate(case: Case, arrangement: str, seed: int) -> tuple[Estimate, Cost]:
         study = up.Study(treatment="w", outcome="y", covariates=case.covariates)
         if arrangement == "federated":
-            return _fit(up.FedCI(seed=seed, **settings), study, case.train, list(case.test.items()))
+            return _fit(make(seed), study, case.train, list(case.test.items()))
         if arrangement == "combined":
             # People join what they are imputed with, so each site's are asked about by themselves here too.
             test = [("stacked", people) for people in case.test.values()]
-            return _fit(
-                up.FedCI(seed=seed, **settings), study, {"stacked": pd.concat(case.train.values())}, test
-            )
-        parts = [_alone(settings, seed, case, site) for site in case.test]
+            return _fit(make(seed), study, {"stacked": pd.concat(case.train.values())}, test)
+        parts = [_alone(make(seed), case, site) for site in case.test]
         together = _together(
             [estimate for estimate, _ in parts], [len(case.train[site]) for site in case.test]
         )
@@ -41,7 +43,7 @@ def fedci(**settings: Any) -> Estimator:
 
 
 def _fit(
-    model: up.FedCI, study: up.Study, train: dict[str, pd.DataFrame], test: list[tuple[str, pd.DataFrame]]
+    model: Method, study: up.Study, train: dict[str, pd.DataFrame], test: list[tuple[str, pd.DataFrame]]
 ) -> tuple[Estimate, Cost]:
     started = time.perf_counter()
     model.fit(study, train)
@@ -57,10 +59,10 @@ def _fit(
     return Estimate(imputation, prediction.mean(axis=0), prediction, model.ate_draws()), spent
 
 
-def _alone(settings: dict[str, Any], seed: int, case: Case, site: str) -> tuple[Estimate, Cost]:
+def _alone(model: Method, case: Case, site: str) -> tuple[Estimate, Cost]:
     train, test = case.train[site], case.test[site]
     study = up.Study(treatment="w", outcome="y", covariates=varying(train))
-    return _fit(up.FedCI(seed=seed, **settings), study, {site: train}, [(site, test)])
+    return _fit(model, study, {site: train}, [(site, test)])
 
 
 def _together(parts: list[Estimate], people: list[int]) -> Estimate:
@@ -77,4 +79,10 @@ def _most(costs: list[Cost]) -> Cost:
     return {name: max(cost[name] for cost in costs) for name in costs[0]}
 
 
-ESTIMATORS = {"fedci": fedci(), "fedci-no-shifts": fedci(inter_dependency=False)}
+ESTIMATORS = {
+    "fedci": ours(lambda seed: up.FedCI(seed=seed)),
+    "fedci-no-shifts": ours(lambda seed: up.FedCI(seed=seed, inter_dependency=False)),
+    "causal_rff": ours(lambda seed: up.CausalRFF(seed=seed)),
+    "causal_rff-observed": ours(lambda seed: up.CausalRFF(seed=seed, confounding="observed")),
+    "causal_rff-latent": ours(lambda seed: up.CausalRFF(seed=seed, confounding="latent")),
+}
