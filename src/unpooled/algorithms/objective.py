@@ -65,7 +65,7 @@ def flatten(batch: Tree) -> tuple[np.ndarray, Callable[[np.ndarray], Tree]]:
     def unravel(points: np.ndarray) -> Tree:
         parts = np.split(points, ends, axis=1)
         return treedef.unflatten(
-            [part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)]
+            [part.reshape(len(part), *shape) for part, shape in zip(parts, shapes, strict=True)]
         )
 
     return ravel(batch), unravel

@@ -49,29 +49,38 @@ def stochastic(
     rate: float,
     rule: Literal["adam", "adagrad"] = "adam",
     plateau: Plateau | None = PLATEAU,
+    fixed: Tree | None = None,
 ) -> Procedure[Minima]:
     """Follow a stochastic bound: every round has its own key, folded from the seed and the round.
 
     The result is the mean of the last rounds' θ, which the noise of single rounds moves less than the last θ.
+    `fixed` may say what else is fixed, for several problems in lockstep: they share the start and the
+    keys, and go on until their mean no longer improves.
     """
     optimiser, update = _optimiser(rule, rate)
-    free = jax.tree.map(lambda leaf: np.asarray(leaf)[None], start)
+    rest = fixed or {}
+    batch = len(jax.tree.leaves(rest)[0]) if rest else 1
+    free = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], batch, axis=0), start)
     _, unravel = flatten(free)
     state = optimiser.init(free)
     history: list[float] = []
     path: list[np.ndarray] = []
+    values: list[np.ndarray] = []
     while len(history) < rounds and not (plateau is not None and plateau.reached(history)):
         key = jax.random.key_data(jax.random.fold_in(jax.random.key(seed), len(history)))
-        step = evaluate(name, objective, free, {"key": np.asarray(key)[None]})
-        values, gradient, _ = yield from noted(step, history[-1] if history else float("inf"))
-        _require_finite(name, len(history) + 1, values)
+        keys = np.repeat(np.asarray(key)[None], batch, axis=0)
+        step = evaluate(name, objective, free, {"key": keys, **rest})
+        now, gradient, _ = yield from noted(step, history[-1] if history else float("inf"))
+        _require_finite(name, len(history) + 1, now)
         moves, state = update(gradient, state)
         path.append(ravel(free))
         free = jax.tree.map(lambda leaf, move: np.asarray(leaf + move), free, moves)
-        history.append(float(values[0]))
+        values.append(now)
+        history.append(float(now.mean()))
     count = min(50 if plateau is None else plateau.window, max(1, len(history) // 4))
     mean = np.mean(path[-count:], axis=0)
-    return Minima(unravel(mean), np.mean(history[-count:], keepdims=True), None, len(history), tuple(history))
+    reached = np.stack(values[-count:], axis=1).mean(axis=1)
+    return Minima(unravel(mean), reached, None, len(history), tuple(history))
 
 
 @cache
