@@ -19,6 +19,18 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "causal_rff",
         {"draws": 40, "classes": 2, "starts": 2, "rounds": 6, "sweeps": 6, "frequencies": 3},
     ),
+    "causal_rff, gaussian": (
+        "causal_rff",
+        {
+            "draws": 40,
+            "confounding": "latent",
+            "latent": "gaussian",
+            "frequencies": 3,
+            "latent_dimension": 2,
+            "gaussian_rounds": 12,
+            "monte_carlo": 2,
+        },
+    ),
     "causal_rff, observed": ("causal_rff", {"draws": 40, "confounding": "observed", "frequencies": 3}),
 }
 """A name, the method, and settings that make it quick."""

@@ -53,5 +53,5 @@ def test_acceptance_is_the_share_of_steps_that_moved() -> None:
     samples = np.asarray(found.samples)[:, :, 0]
     moved = (np.diff(samples, axis=0) != 0).mean(axis=0)
     assert samples.shape == (40, 7)
-    assert np.all((0 < moved) & (moved < 1))
+    assert np.all((moved > 0) & (moved < 1))
     np.testing.assert_allclose(found.acceptance, moved, atol=1 / 40)

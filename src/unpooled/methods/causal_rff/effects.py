@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from unpooled.methods.causal_rff.classes import Columns, Views, of_covariates, of_outcome, of_treatment
 from unpooled.methods.causal_rff.design import Design
+from unpooled.methods.causal_rff.gaussian_effects import GaussianModel
 from unpooled.methods.causal_rff.regression import CODES
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
@@ -89,7 +90,8 @@ class ClassModel(eqx.Module):
         return jax.nn.logsumexp(logs + said, axis=1) - jax.nn.logsumexp(logs, axis=1)
 
 
-Model = RegressionModel | ClassModel
+Model = RegressionModel | ClassModel | GaussianModel
+"""Of one draw its effects are [n]; of a bundle of draws that share much, [k, n]."""
 
 
 class AverageEffect(Stage):
@@ -121,7 +123,7 @@ class HeldOut(Stage):
 
 def each_draw(model: Model, draws: Tree, people: Rows) -> np.ndarray:
     """CATE draws [K, people]."""
-    return np.asarray(_effects(model, draws, people))
+    return _unbundled(_effects(model, draws, people))
 
 
 @eqx.filter_jit
@@ -133,7 +135,7 @@ def each_individual(
     model: Model, draws: Tree, people: Rows, keys: np.ndarray, correlation: float
 ) -> np.ndarray:
     """ITE draws [K, people]."""
-    return np.asarray(_individuals(model, draws, people, keys, jnp.asarray(correlation)))
+    return _unbundled(_individuals(model, draws, people, keys, jnp.asarray(correlation)))
 
 
 @eqx.filter_jit
@@ -142,3 +144,7 @@ def _individuals(model: Model, draws: Tree, people: Rows, keys: np.ndarray, corr
         return model.individual(leaves[0], people, jax.random.wrap_key_data(leaves[1]), correlation)
 
     return jax.lax.map(one, (draws, keys))
+
+
+def _unbundled(effects: Array) -> np.ndarray:
+    return np.asarray(effects).reshape(-1, effects.shape[-1])

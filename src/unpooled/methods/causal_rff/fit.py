@@ -33,7 +33,11 @@ def fit(candidates: dict[str, Candidate], folds: int) -> Procedure[Fit]:
     reply = yield from ask(f"effect/{chosen}", {"free": {}, "fixed": {"draw": draws}})
     diagnostics = {name: each.diagnostics for name, each in found.items()}
     diagnostics |= {"chosen": chosen, "held_out_density": density}
-    return Fit(chosen, draws, np.asarray(reply["each"]["effect"]), diagnostics)
+    # [draws, sites], or of a bundle of draws [1, sites, draws].
+    effects = np.asarray(reply["each"]["effect"])
+    if effects.ndim == 3:
+        effects = np.concatenate(np.swapaxes(effects, 1, 2))
+    return Fit(chosen, draws, effects, diagnostics)
 
 
 def _held_out(found: dict[str, Found], folds: int) -> Procedure[dict[str, float]]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from unpooled.algorithms.exchange import Procedure
 from unpooled.maths.fourier import frequencies
+from unpooled.methods.causal_rff import gaussian
 from unpooled.methods.causal_rff.candidate import Candidate
 from unpooled.methods.causal_rff.categorical import CLASSES, FOLD_ROUNDS, Categorical
 from unpooled.methods.causal_rff.classes import Classes, Columns
@@ -22,6 +23,7 @@ from unpooled.methods.causal_rff.effects import (
     each_individual,
 )
 from unpooled.methods.causal_rff.fit import fit
+from unpooled.methods.causal_rff.gaussian_functions import Functions
 from unpooled.methods.causal_rff.mixture import make_mixture
 from unpooled.methods.causal_rff.observed import Observed
 from unpooled.methods.causal_rff.regression import Regression, outline
@@ -48,7 +50,9 @@ class CausalRFF:
             drawn = frequencies(
                 settings.kernel, len(columns), count, [seed, 8], orthogonal=settings.orthogonal
             )
+        latent = "gaussian" in _names(settings)
         return {
+            **(gaussian.drawn_frequencies(settings, len(rates), seed) if latent else {}),
             "covariates": len(rates),
             "rates": rates,
             "frequencies": drawn,
@@ -64,6 +68,8 @@ class CausalRFF:
             columns = _columns(context)
             stages["classes"] = Classes(columns, binary=False, drawn=False)
             stages["classes/drawn"] = Classes(columns, binary=False, drawn=True)
+        if "gaussian" in models:
+            stages |= gaussian.stages(settings, _functions(settings, context))
         stages |= {f"effect/{name}": AverageEffect(model) for name, model in models.items()}
         if len(models) > 1:
             stages["held_out"] = HeldOut(tuple(models.values()))
@@ -74,19 +80,24 @@ class CausalRFF:
         return Fitted({"chosen": found.chosen, "parameters": found.draws}, found.effects, found.diagnostics)
 
     def folds(self, settings: Settings) -> int:
-        return settings.folds if settings.confounding == "auto" else 0
+        return settings.folds if len(_names(settings)) > 1 else 0
 
     def features(self, settings: Settings, context: Tree) -> int:
         """Only what is kept by site counts: the rest needs no more than its sum over sites."""
-        observed = _width(settings, context) if settings.confounding != "latent" else 1
-        latent = _most_classes(settings) if settings.confounding != "observed" else 1
-        return max(observed, latent)
+        kept = {
+            "observed": lambda: _width(settings, context),
+            "categorical": lambda: _most_classes(settings),
+            "gaussian": lambda: _functions(settings, context).width,
+        }
+        return max(kept[name]() for name in _names(settings))
 
     def most_rounds(self, settings: Settings) -> int:
-        if settings.confounding == "observed":
-            return 2
-        held = settings.confounding == "auto"
-        return settings.rounds + max(settings.sweeps, FOLD_ROUNDS * held) + held + 1
+        names = _names(settings)
+        held = len(names) > 1
+        learning = {"observed": 1, "categorical": settings.rounds, "gaussian": settings.gaussian_rounds}
+        sampling = {"observed": 0, "categorical": max(settings.sweeps, FOLD_ROUNDS * held), "gaussian": 1}
+        longest = [max(rounds[name] for name in names) for rounds in (learning, sampling)]
+        return sum(longest) + held + 1
 
     def conditional_effects(
         self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
@@ -104,9 +115,10 @@ class CausalRFF:
 
 
 def _names(settings: Settings) -> tuple[str, ...]:
-    return {"observed": ("observed",), "latent": ("categorical",), "auto": ("observed", "categorical")}[
-        settings.confounding
-    ]
+    """Auto compares with classes whatever `latent` says: they cost few rounds."""
+    latent = ("categorical", "gaussian") if settings.latent == "both" else (settings.latent,)
+    auto = ("observed", "categorical", *(("gaussian",) if settings.latent != "categorical" else ()))
+    return {"observed": ("observed",), "latent": latent, "auto": auto}[settings.confounding]
 
 
 def _models(settings: Settings, context: Tree) -> dict[str, Model]:
@@ -114,13 +126,14 @@ def _models(settings: Settings, context: Tree) -> dict[str, Model]:
     made = {
         "observed": lambda: RegressionModel(make_design(context)),
         "categorical": lambda: ClassModel(_columns(context), binary=False),
+        "gaussian": lambda: gaussian.make_model(settings, _functions(settings, context)),
     }
     return {name: made[name]() for name in _names(settings)}
 
 
 def _candidates(settings: Settings, context: Tree, seed: int) -> dict[str, Candidate]:
     """What the coordinator does, by candidate."""
-    made = {"observed": _observed, "categorical": _categorical}
+    made = {"observed": _observed, "categorical": _categorical, "gaussian": _gaussian}
     return {name: made[name](settings, context, seed) for name in _names(settings)}
 
 
@@ -143,6 +156,15 @@ def _categorical(settings: Settings, context: Tree, seed: int) -> Candidate:
         draws=settings.draws,
         seed=seed,
     )
+
+
+def _gaussian(settings: Settings, context: Tree, seed: int) -> Candidate:
+    functions = _functions(settings, context)
+    return gaussian.make_candidate(settings, functions, sites=int(context["sites"]), seed=seed)
+
+
+def _functions(settings: Settings, context: Tree) -> Functions:
+    return gaussian.make_functions(settings, context, _columns(context), binary=False)
 
 
 def _most_classes(settings: Settings) -> int:

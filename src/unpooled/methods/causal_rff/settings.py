@@ -16,8 +16,8 @@ class Settings(BaseModel):
 
     confounding: Literal["auto", "observed", "latent"] = "auto"
     """Whether the covariates are the confounders, or proxies of what is not seen; auto asks the data."""
-    latent: Literal["categorical"] = "categorical"
-    """What is not seen: one of a few classes."""
+    latent: Literal["categorical", "gaussian", "both"] = "categorical"
+    """What is not seen: one of a few classes, a point as in the paper, or what the data find likelier."""
 
     kernel: Kernel = "gaussian"
     frequencies: int = Field(default=32, ge=0, le=1000)
@@ -35,6 +35,22 @@ class Settings(BaseModel):
     """Most rounds of variational EM."""
     sweeps: int = Field(default=30, ge=3, le=10_000)
     """Gibbs rounds after it; the last two thirds are kept, with as many chains as `draws` needs."""
+
+    latent_dimension: int = Field(default=5, ge=1, le=100)
+    """Of a Gaussian latent confounder."""
+    gaussian_rounds: int = Field(default=600, ge=5, le=100_000)
+    """Most rounds of Algorithm 1 on its bound."""
+    learning_rate: float = Field(default=0.02, gt=0.0, le=1.0)
+    monte_carlo: int = Field(default=5, ge=1, le=1000)
+    """Draws of everybody's z in each of these rounds."""
+    regulariser: float = Field(default=1.0, gt=0.0)
+    """ζ: coefficients are a priori N(0, 1/2ζ), in standard units."""
+    transfer: float | None = Field(default=None, ge=0.0, le=1.0)
+    """λ of every pair of sites: 0, each site by itself; 1, all alike. None: learned for each pair."""
+    symmetric: bool = False
+    """Whether two sites must take as much from each other."""
+    sampler: Literal["metropolis", "proposal"] = "metropolis"
+    """Whether a person's z comes from its posterior, or from q in its place."""
 
     folds: int = Field(default=5, ge=2, le=20)
     draws: int = Field(default=400, ge=20, le=100_000)

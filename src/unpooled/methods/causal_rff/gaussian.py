@@ -1,0 +1,144 @@
+"""The candidate with a Gaussian latent confounder, the paper's own: Algorithm 1, then one round of sums."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unpooled.algorithms.exchange import Procedure, ask
+from unpooled.algorithms.minima import Minima
+from unpooled.algorithms.stochastic import stochastic
+from unpooled.maths.fourier import frequencies
+from unpooled.methods.causal_rff import gaussian_posterior as posterior
+from unpooled.methods.causal_rff.candidate import Found
+from unpooled.methods.causal_rff.classes import Columns
+from unpooled.methods.causal_rff.gaussian_bound import Bound, start
+from unpooled.methods.causal_rff.gaussian_effects import GaussianModel
+from unpooled.methods.causal_rff.gaussian_functions import MODELS, Functions
+from unpooled.methods.causal_rff.gaussian_latent import Sampler
+from unpooled.methods.causal_rff.settings import Settings
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.stage import Stage
+
+SETS = 10
+"""Sets of everybody's z, from each of which a share of the draws comes."""
+FOLD_DRAWS = 20
+"""Draws of the decoders by which a fold's outcomes are judged, from one set of z."""
+
+
+class Gaussian(NamedTuple):
+    """See `unpooled.methods.causal_rff.candidate.Candidate`."""
+
+    bound: Bound
+    sites: int
+    rounds: int
+    rate: float
+    draws: int
+    seed: int
+
+    def learn(self, folds: int) -> Procedure[Minima]:
+        """Everybody, and without each fold: in lockstep, in the same messages."""
+        begun = start(self.bound.functions, self.sites, self.seed)
+        fixed = {"fold": np.arange(-1, folds)}
+        return stochastic(
+            "gaussian", self.bound, begun, self.seed, rounds=self.rounds, rate=self.rate, fixed=fixed
+        )
+
+    def sample(self, learned: Minima, folds: int) -> Procedure[Found]:
+        """One round: sums over several sets of z for everybody, over one for each fit without a fold."""
+        model = np.concatenate([np.zeros(SETS, int), np.arange(1, folds + 1)])
+        keys = np.asarray(jax.random.key_data(jax.random.split(self._key(0), len(model))))
+        points = jax.tree.map(lambda leaf: np.asarray(leaf)[model], learned.free)
+        fixed = {"point": points, "fold": model - 1, "key": keys}
+        reply = yield from ask("gaussian/moments", {"free": {}, "fixed": fixed})
+        rng = np.random.default_rng([self.seed, 10])
+        shares = [len(part) for part in np.array_split(np.arange(self.draws), SETS)]
+        counts = [*shares, *[FOLD_DRAWS] * folds]
+        drawn = [self._drawn(points, reply["each"], index, count, rng) for index, count in enumerate(counts)]
+        full = self._bundle(learned.free, 0, np.concatenate(drawn[:SETS]))
+        without = [self._bundle(learned.free, fold + 1, each) for fold, each in enumerate(drawn[SETS:])]
+        held = jax.tree.map(lambda *leaves: np.stack(leaves), *without) if without else None
+        accepted = float((reply["total"]["accepted"] / reply["total"]["people"])[:SETS].mean())
+        return Found(full, held, self._told(learned, accepted))
+
+    def _drawn(self, points: Tree, each: Tree, index: int, count: int, rng: Any) -> np.ndarray:
+        free, moments = jax.tree.map(lambda leaf: leaf[index], (points, each))
+        zeta = float(self.bound.regulariser)
+        return posterior.draw(self.bound.functions, free, moments, regulariser=zeta, count=count, rng=rng)
+
+    def _bundle(self, free: Tree, index: int, coefficients: np.ndarray) -> Tree:
+        """One bundle of draws, [1, …]: the point travels once."""
+        key = np.asarray(jax.random.key_data(self._key(1)))
+        point = jax.tree.map(lambda leaf: np.asarray(leaf)[index], free)
+        bundle = {"point": point, "coefficients": coefficients, "key": key}
+        return jax.tree.map(lambda leaf: leaf[None], bundle)
+
+    def _key(self, use: int) -> Any:
+        return jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), 11), use)
+
+    def _told(self, learned: Minima, acceptance: float) -> dict[str, Any]:
+        free = jax.tree.map(lambda leaf: leaf[0], learned.free)
+        sharing = {
+            model: np.asarray(self.bound.functions.sharing(free, model, self.sites)).round(4).tolist()
+            for model in dict.fromkeys(MODELS.values())
+        }
+        return {
+            "bound": -float(learned.values[0]),
+            "acceptance": acceptance,
+            "transfer": sharing,
+            "history": list(learned.history),
+        }
+
+
+def make_functions(settings: Settings, context: Tree, columns: Columns, *, binary: bool) -> Functions:
+    return Functions(
+        latent=jnp.asarray(context["latent_frequencies"]),
+        observed=jnp.asarray(context["observed_frequencies"]),
+        columns=columns,
+        binary=binary,
+        symmetric=settings.symmetric,
+        transfer=settings.transfer,
+    )
+
+
+def make_bound(settings: Settings, functions: Functions) -> Bound:
+    return Bound(functions, jnp.asarray(settings.regulariser), settings.monte_carlo)
+
+
+def make_model(settings: Settings, functions: Functions) -> GaussianModel:
+    return GaussianModel(Sampler(functions, metropolis=settings.sampler == "metropolis"))
+
+
+def make_candidate(settings: Settings, functions: Functions, *, sites: int, seed: int) -> Gaussian:
+    return Gaussian(
+        make_bound(settings, functions),
+        sites=sites,
+        rounds=settings.gaussian_rounds,
+        rate=settings.learning_rate,
+        draws=settings.draws,
+        seed=seed,
+    )
+
+
+def stages(settings: Settings, functions: Functions) -> dict[str, Stage]:
+    sampler = make_model(settings, functions).sampler
+    return {"gaussian": make_bound(settings, functions), "gaussian/moments": posterior.Moments(sampler)}
+
+
+def drawn_frequencies(settings: Settings, covariates: int, seed: int) -> Tree:
+    """Of z, and of (y, x): the seed makes them everywhere alike."""
+    dimensions = {"latent_frequencies": settings.latent_dimension, "observed_frequencies": covariates + 1}
+    return {
+        name: _frequencies(settings, dimension, [seed, 12 + index])
+        for index, (name, dimension) in enumerate(dimensions.items())
+    }
+
+
+def _frequencies(settings: Settings, dimension: int, seed: list[int]) -> np.ndarray:
+    count, orthogonal = settings.frequencies, settings.orthogonal
+    if not count:
+        return np.zeros((0, dimension))
+    return frequencies(settings.kernel, dimension, count, seed, orthogonal=orthogonal)

@@ -1,0 +1,103 @@
+"""CausalRFF's bound with a Gaussian latent confounder: the paper's loss J, Algorithm 1's objective.
+
+−ELBO of p(x, w, y), and −log p(w | x) − log p(y | x, w) of the auxiliary distributions beside it: their
+parameters do not meet in any term, so one descent over all of them is the paper's three in a third of the
+rounds. The regulariser belongs to the coordinator and counts once, however many sites answer.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from unpooled.methods.causal_rff.gaussian_functions import MODELS, Functions
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Objective
+
+START_SPREAD = 0.5
+"""σ_q at the start: between knowing nothing of a person's z (1) and everything (0)."""
+START_TRANSFER = 0.5
+
+
+class Bound(Objective):
+    """Σ_s of what is lost at site s, in M draws of everybody's z; and ζ‖θ‖² in F."""
+
+    functions: Functions
+    regulariser: Float[Array, ""]
+    monte_carlo: int = eqx.field(static=True)
+    one_exchange: ClassVar[bool] = True
+    reveals: ClassVar[str] = "a bound on the log likelihood of the site's rows, and its gradient"
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        free, fixed = parameters["free"], parameters["fixed"]
+        use = rows.present * (rows.fold != fixed["fold"])
+        key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.site)
+        noise = jax.random.normal(key, (self.monte_carlo, len(use), self.functions.dimension))
+        return {"total": -(use @ gain(self.functions, free, rows, noise)), "each": {}}
+
+    def value(self, parameters: Tree, statistics: Tree) -> Array:
+        free = parameters["free"]
+        size = sum(jnp.sum(free[group] ** 2) for group in MODELS)
+        # Logs of scales, and logits of λ, are known to their order of magnitude.
+        known = ("length", "noise", *(("transfer",) if "transfer" in free else ()))
+        weak = sum(jnp.sum(leaf**2) for name in known for leaf in jax.tree.leaves(free[name]))
+        return statistics["total"] + self.regulariser * size + 0.5 * weak
+
+
+def gain(functions: Functions, free: Tree, rows: Rows, noise: Float[Array, "k n z"]) -> Float[Array, " n"]:
+    """Each person's part of the bound, with z = f_q + σ_q ε for given ε."""
+    y, w = functions.outcome_of(rows), rows.treatment
+    mean, log_sd = functions.encode(free, rows, y, w), free["spread"]
+
+    def once(epsilon: Array) -> Array:
+        decoded = functions.decode(free, mean + jnp.exp(log_sd) * epsilon, rows.site)
+        return functions.log_outcome(free, decoded, y, w) + functions.log_rest(free, decoded, rows, w)
+
+    expected = jnp.mean(jax.vmap(once)(noise), axis=0)
+    return expected - divergence(mean, log_sd) + functions.log_auxiliary(free, rows)
+
+
+def divergence(mean: Float[Array, "n z"], log_sd: Float[Array, " z"]) -> Float[Array, " n"]:
+    """KL[N(mean, σ²) ‖ N(0, I)]."""
+    return 0.5 * jnp.sum(jnp.exp(2.0 * log_sd) + mean**2 - 1.0 - 2.0 * log_sd, axis=1)
+
+
+def start(functions: Functions, sites: int, seed: int) -> Tree:
+    """q is a random projection of (y, x), decoded by small random lines: the same at every site.
+
+    Sites that began apart would give z's axes different meanings, and θ^v of one would not help another.
+    """
+    rng = np.random.default_rng([seed, 9])
+    size, inputs, numbers = (
+        functions.dimension,
+        functions.observed.shape[1],
+        len(functions.columns.continuous),
+    )
+    count = {"decoder": 2 + inputs, "encoder": 2 * size, "treatment": 1, "outcome": 2}
+    given = functions.transfer
+    share = 1.0 + (sites - 1) * (START_TRANSFER if given is None else given)
+
+    def lines(frequencies: Array, outputs: int, line: np.ndarray | float) -> np.ndarray:
+        theta = np.zeros((1 + frequencies.shape[1] + 2 * frequencies.shape[0], outputs))
+        theta[1 : 1 + frequencies.shape[1]] = line
+        return np.repeat(theta[None] / share, sites, axis=0)
+
+    projection = np.tile(rng.normal(0.0, 1.0 / np.sqrt(inputs), (inputs, size)), 2)
+    free: Tree = {
+        "decoder": lines(functions.latent, count["decoder"], rng.normal(0.0, 0.3, (size, count["decoder"]))),
+        "encoder": lines(functions.observed, count["encoder"], projection),
+        "treatment": lines(functions.observed, count["treatment"], 0.0),
+        "outcome": lines(functions.observed, count["outcome"], 0.0),
+        "length": {name: np.zeros(()) for name in ("latent", "encoder", "auxiliary")},
+        "noise": {"outcome": np.zeros(2), "auxiliary": np.zeros(2), "covariates": np.zeros(numbers)},
+        "spread": np.full(size, np.log(START_SPREAD)),
+    }
+    if given is None:
+        free["transfer"] = {model: np.zeros((sites, sites)) for model in dict.fromkeys(MODELS.values())}
+    return free

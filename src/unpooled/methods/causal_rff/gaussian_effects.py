@@ -1,0 +1,122 @@
+"""Effects under the Gaussian latent confounder, beside the rows.
+
+Everything but the outcome's decoders is at one point, so draws come as one bundle: that point once, and
+each draw's decoders. Effects of a bundle are [K, n].
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from unpooled.methods.causal_rff.gaussian_functions import Functions, log_chance, log_normal
+from unpooled.methods.causal_rff.gaussian_latent import Latent, Sampler
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+
+PATHS = 100
+"""Draws of each person's z given x; the same for both arms and for all draws of the decoders."""
+GUESSES = 15
+"""Outcomes that the proposal for a held-out person's z is spread over, beside the one seen."""
+EACH = 8
+"""Draws of z for each of them."""
+
+
+class GaussianModel(eqx.Module):
+    """Outcomes given x through z, under one bundle: {"point", "coefficients" [K, m, f, 2], "key"}."""
+
+    sampler: Sampler
+
+    @property
+    def functions(self) -> Functions:
+        return self.sampler.functions
+
+    def paths(self, draw: Tree, rows: Rows) -> Latent:
+        """[paths, n, …]; one path after another, so that memory stays that of one."""
+        key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.site)
+        keys = jax.random.split(key, PATHS)
+        return jax.lax.map(lambda one: self.sampler.given_covariates(draw["point"], rows, one), keys)
+
+    def effect(self, draw: Tree, rows: Rows) -> Float[Array, "k n"]:
+        """E[f_y1(z) − f_y0(z) | x], averaged over the same z for do(0) and do(1)."""
+        own = draw["coefficients"][:, rows.site]
+        z = self.paths(draw, rows).z
+        if not self.functions.binary:
+            # Linear in φ: the average of φ(z) serves every draw.
+            average = jnp.mean(jax.lax.map(lambda at: self._features(draw, at), z), axis=0)
+            return (own[:, :, 1] - own[:, :, 0]) @ average.T
+
+        def add(total: Array, at: Array) -> tuple[Array, None]:
+            chance = jax.nn.sigmoid(jnp.einsum("nf,kfa->akn", self._features(draw, at), own))
+            return total + (chance[1] - chance[0]) / len(z), None
+
+        return jax.lax.scan(add, jnp.zeros((own.shape[0], z.shape[1])), z)[0]
+
+    def individual(self, draw: Tree, rows: Rows, key: Array, correlation: Array) -> Float[Array, "k n"]:
+        """z is drawn given all that is known of a person, then the other arm's outcome given it."""
+        own = draw["coefficients"][:, rows.site]
+        y, w = self.functions.outcome_of(rows), rows.treatment
+        arm, person = w.astype(int), jnp.arange(len(w))
+
+        def one(leaves: tuple[Array, Array]) -> Array:
+            for_z, for_noise = jax.random.split(leaves[1])
+            z = self.sampler.given_all(draw["point"], rows, y, w, for_z).z
+            both = self._features(draw, z) @ leaves[0]
+            if self.functions.binary:
+                chance = jax.nn.sigmoid(both)[person, 1 - arm]
+                missing = jax.random.bernoulli(for_noise, chance).astype(float)
+            else:
+                sd = jnp.exp(draw["point"]["noise"]["outcome"])
+                seen = (y - both[person, arm]) / sd[arm]
+                fresh = jax.random.normal(for_noise, seen.shape)
+                noise = correlation * seen + jnp.sqrt(1.0 - correlation**2) * fresh
+                missing = both[person, 1 - arm] + sd[1 - arm] * noise
+            return (2.0 * w - 1.0) * (y - missing)
+
+        return jax.lax.map(one, (own, jax.random.split(key, own.shape[0])))
+
+    def log_density(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
+        """log p(y | x, w) = log E[p(y | z, w) | x, w], of the latent model and not of the auxiliary one.
+
+        Self-normalised importance sampling: z comes from q at the outcome seen and at quantiles of
+        p(y | x, w), half and half, so that neither what y says of z nor what it does not say is missed.
+        """
+        free, functions = draw["point"], self.functions
+        y, w = functions.outcome_of(rows), rows.treatment
+        guesses = self._guesses(free, rows, w)
+        every = jnp.concatenate([jnp.broadcast_to(y, guesses.shape), guesses])
+        centres = jax.lax.map(lambda guess: functions.encode(free, rows, guess, w), every)
+        key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.site)
+        noise = jax.random.normal(key, (EACH, *centres.shape))
+        drawn = (centres + jnp.exp(free["spread"]) * noise).reshape(-1, *centres.shape[1:])
+        own = draw["coefficients"][:, rows.site]
+
+        def weigh(z: Array) -> tuple[Array, Array]:
+            decoded = functions.decode(free, z, rows.site)
+            joint = functions.log_rest(free, decoded, rows, w) - 0.5 * jnp.sum(z**2, axis=1)
+            proposal = jax.nn.logsumexp(jnp.sum(log_normal(centres, free["spread"], z), axis=2), axis=0)
+            return joint - proposal, self._log_outcomes(free, self._features(draw, z) @ own, y, w)
+
+        weight, said = jax.lax.map(weigh, drawn)
+        total = jax.nn.logsumexp(weight[:, None] + said, axis=0) - jax.nn.logsumexp(weight, axis=0)
+        return jax.nn.logsumexp(total, axis=0) - jnp.log(own.shape[0])
+
+    def _features(self, draw: Tree, z: Array) -> Array:
+        return self.functions.latent_features(draw["point"], z)
+
+    def _guesses(self, free: Tree, rows: Rows, w: Array) -> Float[Array, "g n"]:
+        """Outcomes as p(y | x, w) expects them."""
+        if self.functions.binary:
+            return jnp.broadcast_to(jnp.arange(GUESSES)[:, None] % 2.0, (GUESSES, len(w)))
+        arm = w.astype(int)
+        mean = self.functions.auxiliary(free, rows)[1][jnp.arange(len(w)), arm]
+        quantiles = jax.scipy.special.ndtri((jnp.arange(GUESSES) + 0.5) / GUESSES)
+        return mean + jnp.exp(free["noise"]["auxiliary"])[arm] * quantiles[:, None]
+
+    def _log_outcomes(self, free: Tree, both: Float[Array, "k n 2"], y: Array, w: Array) -> Array:
+        mean = jnp.where(w == 1.0, both[:, :, 1], both[:, :, 0])
+        if self.functions.binary:
+            return log_chance(mean, y)
+        return log_normal(mean, free["noise"]["outcome"][w.astype(int)], y)

@@ -1,0 +1,135 @@
+"""The paper's structural equations with a continuous latent confounder, as every party computes them.
+
+| on paper              | here                                                                           |
+|-----------------------|--------------------------------------------------------------------------------|
+| φ(u)                  | [1, u, Fourier features of u]: the paper has no intercept and no linear part   |
+| f_y0, f_y1, f_w, f_x  | columns of `decoder`, functions of z                                           |
+| f_q0, f_q1            | `encoder`, functions of (y, x), one for each arm                               |
+| p(w given x)          | `treatment`, with its own γ; features of (0, x), whose kernel is one of x      |
+| p(y given x, w)       | `outcome`, with its own η; the same features                                   |
+| λ^{s,v}, γ, η         | `transfer`: sigmoids of free numbers, one matrix per model, or one given value |
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from unpooled.maths.fourier import fourier_features
+from unpooled.methods.causal_rff.classes import Columns
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+
+MODELS = {"decoder": "latent", "encoder": "latent", "treatment": "treatment", "outcome": "outcome"}
+"""Whose adaptive factors the coefficients of each group of functions are shared by."""
+Y0, Y1, W, X = 0, 1, 2, slice(3, None)
+"""Columns of the decoder; the covariates follow, 0/1 before numbers."""
+LOG_TWO_PI = float(np.log(2.0 * np.pi))
+
+
+class Functions(eqx.Module):
+    """f_c(u) = (θ_c^s + Σ_{v≠s} λ^{s,v} θ_c^v)ᵀ φ(u). Frequencies come from the seed, at every party."""
+
+    latent: Float[Array, "b z"]
+    observed: Float[Array, "b d+1"]
+    columns: Columns
+    binary: bool = eqx.field(static=True)
+    """Whether outcomes are 0/1."""
+    symmetric: bool = eqx.field(static=True)
+    transfer: float | None = eqx.field(static=True)
+
+    @property
+    def dimension(self) -> int:
+        return self.latent.shape[1]
+
+    @property
+    def width(self) -> int:
+        """Features of z."""
+        return 1 + self.dimension + 2 * self.latent.shape[0]
+
+    def latent_features(self, free: Tree, z: Float[Array, "*k z"]) -> Float[Array, "*k f"]:
+        return features(self.latent, z, free["length"]["latent"])
+
+    def observed_features(self, free: Tree, y: Array, x: Array, use: str) -> Float[Array, "n g"]:
+        return features(self.observed, jnp.concatenate([y[:, None], x], axis=1), free["length"][use])
+
+    def sharing(self, free: Tree, model: str, sites: int) -> Float[Array, "m m"]:
+        """Row s: how much of every site's θ is part of site s's function; of its own, all."""
+        own = jnp.eye(sites)
+        if self.transfer is not None:
+            return own + (1.0 - own) * self.transfer
+        logits = free["transfer"][model]
+        if self.symmetric:
+            logits = 0.5 * (logits + logits.T)
+        return own + (1.0 - own) * jax.nn.sigmoid(logits)
+
+    def at_site(self, free: Tree, group: str, site: Array) -> Float[Array, "f c"]:
+        """θ^s + Σ_{v≠s} λ^{s,v} θ^v."""
+        theta = free[group]
+        return jnp.einsum("v,vfc->fc", self.sharing(free, MODELS[group], theta.shape[0])[site], theta)
+
+    # ------------------------------------------------------------------------ densities
+
+    def outcome_of(self, rows: Rows) -> Float[Array, " n"]:
+        """0/1 outcomes are coded in one way, whether or not they were standardised."""
+        return (rows.outcome > 0.0).astype(float) if self.binary else rows.outcome
+
+    def encode(self, free: Tree, rows: Rows, y: Array, w: Array) -> Float[Array, "n z"]:
+        """The mean of q(z | x, y, w): (1 − w) f_q0 + w f_q1."""
+        phi = self.observed_features(free, y, rows.covariates, "encoder")
+        arms = (phi @ self.at_site(free, "encoder", rows.site)).reshape(len(y), 2, self.dimension)
+        return (1.0 - w)[:, None] * arms[:, 0] + w[:, None] * arms[:, 1]
+
+    def decode(self, free: Tree, z: Float[Array, "n z"], site: Array) -> Float[Array, "n c"]:
+        return self.latent_features(free, z) @ self.at_site(free, "decoder", site)
+
+    def log_outcome(self, free: Tree, decoded: Array, y: Array, w: Array) -> Float[Array, " n"]:
+        """log p(y | z, w)."""
+        return self._log_outcome(decoded[:, Y0], decoded[:, Y1], free["noise"]["outcome"], y, w)
+
+    def log_rest(self, free: Tree, decoded: Array, rows: Rows, w: Array) -> Float[Array, " n"]:
+        """log p(w | z) + log p(x | z)."""
+        ones, numbers = self.columns.ones(rows), self.columns.numbers(rows)
+        of_ones, of_numbers = jnp.split(decoded[:, X], [ones.shape[1]], axis=1)
+        said = log_chance(decoded[:, W], w) + jnp.sum(log_chance(of_ones, ones), axis=1)
+        return said + jnp.sum(log_normal(of_numbers, free["noise"]["covariates"], numbers), axis=1)
+
+    def auxiliary(self, free: Tree, rows: Rows) -> tuple[Float[Array, " n"], Float[Array, "n 2"]]:
+        """Logit of p(w | x), and the mean (or logit) of p(y | x, w) in either arm."""
+        phi = self.observed_features(free, jnp.zeros(len(rows.treatment)), rows.covariates, "auxiliary")
+        logit = phi @ self.at_site(free, "treatment", rows.site)
+        return logit[:, 0], phi @ self.at_site(free, "outcome", rows.site)
+
+    def log_auxiliary(self, free: Tree, rows: Rows) -> Float[Array, " n"]:
+        """log p(w | x) + log p(y | x, w)."""
+        logit, arms = self.auxiliary(free, rows)
+        y, w = self.outcome_of(rows), rows.treatment
+        said = self._log_outcome(arms[:, 0], arms[:, 1], free["noise"]["auxiliary"], y, w)
+        return log_chance(logit, w) + said
+
+    def _log_outcome(self, control: Array, treated: Array, log_sd: Array, y: Array, w: Array) -> Array:
+        mean = (1.0 - w) * control + w * treated
+        if self.binary:
+            return log_chance(mean, y)
+        return log_normal(mean, (1.0 - w) * log_sd[0] + w * log_sd[1], y)
+
+
+def features(frequencies: Array, inputs: Float[Array, "*k d"], log_length: Array) -> Float[Array, "*k f"]:
+    """φ(u) = [1, u, Fourier features]; a length-scale of one is √d, about the distance of two people."""
+    flat = inputs.reshape(-1, inputs.shape[-1])
+    parts = [jnp.ones((len(flat), 1)), flat]
+    if frequencies.shape[0]:
+        parts.append(fourier_features(frequencies, flat, jnp.exp(log_length) * np.sqrt(flat.shape[1])))
+    return jnp.concatenate(parts, axis=1).reshape(*inputs.shape[:-1], -1)
+
+
+def log_chance(logit: Array, seen: Array) -> Array:
+    """log p of a 0/1 value."""
+    return seen * logit - jax.nn.softplus(logit)
+
+
+def log_normal(mean: Array, log_sd: Array, seen: Array) -> Array:
+    return -0.5 * (((seen - mean) / jnp.exp(log_sd)) ** 2 + LOG_TWO_PI) - log_sd
