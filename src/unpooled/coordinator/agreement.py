@@ -38,7 +38,7 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     second = yield from _sums(Summarise(sent, centre))
     _refuse_identical(second, tuple(descriptions))
     _refuse_constant(schema, centre, second, study)
-    scaling = _scaling(schema, centre, second)
+    scaling = _scaling(schema, centre, second) | {"family": study.columns.family}
     _refuse_repeated(schema, second, study)
     return Agreement(schema, scaling, descriptions)
 

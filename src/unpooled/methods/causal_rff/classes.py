@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from unpooled.methods.causal_rff.outcomes import OutcomeScale
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
@@ -91,7 +92,7 @@ class Classes(Stage):
     """Counts and sums by class, under each person's chances of belonging to it or under one drawn class."""
 
     columns: Columns
-    binary: bool = eqx.field(static=True)
+    outcome: OutcomeScale
     drawn: bool = eqx.field(static=True)
     reveals: ClassVar[str] = (
         "by arm and latent class: expected number of people and sum of outcomes at this site; summed over "
@@ -103,7 +104,7 @@ class Classes(Stage):
         views = Views(**fixed["views"])
         use = rows.present * (rows.fold != fixed["fold"])
         logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
-        logs = logs + of_outcome(views, rows, binary=self.binary)
+        logs = logs + of_outcome(views, rows, binary=self.outcome.binary)
         if self.drawn:
             key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.site)
             chosen = jnp.argmax(logs + jax.random.gumbel(key, logs.shape), axis=1)
@@ -113,7 +114,7 @@ class Classes(Stage):
         entropy = -jnp.sum(use[:, None] * jax.scipy.special.xlogy(share, share))
         share = share * use[:, None]
         arms = jnp.stack([1.0 - rows.treatment, rows.treatment])
-        outcome = (rows.outcome > 0.0).astype(float) if self.binary else rows.outcome
+        outcome = self.outcome.seen(rows)
         ones, numbers = self.columns.ones(rows), self.columns.numbers(rows)
         return {
             "total": {

@@ -13,7 +13,8 @@ from jaxtyping import Array, Float
 from unpooled.methods.causal_rff.classes import Columns, Views, of_covariates, of_outcome, of_treatment
 from unpooled.methods.causal_rff.design import Design
 from unpooled.methods.causal_rff.gaussian_effects import GaussianModel
-from unpooled.methods.causal_rff.regression import CODES
+from unpooled.methods.causal_rff.outcomes import OutcomeScale
+from unpooled.methods.causal_rff.regression import linear_predictor
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
@@ -23,70 +24,54 @@ class RegressionModel(eqx.Module):
     """Outcomes given x and arm, under one draw of the coefficients."""
 
     design: Design
+    outcome: OutcomeScale
 
     def arms(self, draw: Tree, rows: Rows) -> Float[Array, "n 2"]:
-        """Expected outcome in either arm."""
+        """Expected outcome in either arm, or its logit."""
         features = self.design.features(rows.covariates, draw["length"])
-        site = draw["site"][rows.site]
-        seen = features @ draw["common"].T + features[:, : site.shape[1]] @ site.T
-        return seen @ jnp.asarray(CODES).T
+        return linear_predictor(features, draw["common"], draw["site"][rows.site])
 
     def effect(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
-        both = self.arms(draw, rows)
-        return both[:, 1] - both[:, 0]
+        both = self.outcome.expected(self.arms(draw, rows))
+        return self.outcome.standardised(both[:, 1] - both[:, 0])
 
     def individual(self, draw: Tree, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
-        """(2w − 1)(y − y_mis): the other arm's outcome with its noise, which may go with the one seen."""
-        both, sd = self.arms(draw, rows), jnp.sqrt(draw["noise"])
-        arm = rows.treatment.astype(int)
-        person = jnp.arange(len(arm))
-        seen = (rows.outcome - both[person, arm]) / sd[arm]
-        noise = correlation * seen + jnp.sqrt(1.0 - correlation**2) * jax.random.normal(key, seen.shape)
-        missing = both[person, 1 - arm] + sd[1 - arm] * noise
-        return (2.0 * rows.treatment - 1.0) * (rows.outcome - missing)
+        return self.outcome.individual(self.arms(draw, rows), draw["noise"], rows, key, correlation)
 
     def log_density(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
         """log p(y | x, w)."""
         arm = rows.treatment.astype(int)
-        noise = draw["noise"][arm]
-        error = rows.outcome - self.arms(draw, rows)[jnp.arange(len(arm)), arm]
-        return -0.5 * (error**2 / noise + jnp.log(2.0 * jnp.pi * noise))
+        said = self.arms(draw, rows)[jnp.arange(len(arm)), arm]
+        return self.outcome.log_density(rows, said, draw["noise"][arm])
 
 
 class ClassModel(eqx.Module):
     """Outcomes given x through the classes, under one draw of what the classes say."""
 
     columns: Columns
-    binary: bool = eqx.field(static=True)
-
-    def by_class(self, views: Views, site: Array) -> Float[Array, "2 k"]:
-        return jnp.exp(views.chance[1, site]) if self.binary else views.outcome[site]
+    outcome: OutcomeScale
 
     def effect(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
         """Σ_z p(z | x)·(θ₁z − θ₀z): the treatment is set, so it tells nothing of z."""
         views = Views(**draw)
         share = jax.nn.softmax(of_covariates(views, self.columns, rows), axis=1)
-        means = self.by_class(views, rows.site)
-        return share @ (means[1] - means[0])
+        means = self.outcome.expected(views.outcome[rows.site])
+        return self.outcome.standardised(share @ (means[1] - means[0]))
 
     def individual(self, draw: Tree, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
         """The class is drawn given all that is known of a person, then the other arm's outcome given it."""
         views = Views(**draw)
         logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
-        logs = logs + of_outcome(views, rows, binary=self.binary)
+        logs = logs + of_outcome(views, rows, binary=self.outcome.binary)
         first, second = jax.random.split(key)
         chosen = jnp.argmax(logs + jax.random.gumbel(first, logs.shape), axis=1)
-        arm = rows.treatment.astype(int)
-        means = self.by_class(views, rows.site)
-        seen = (rows.outcome - means[arm, chosen]) / jnp.sqrt(views.noise[arm])
-        noise = correlation * seen + jnp.sqrt(1.0 - correlation**2) * jax.random.normal(second, seen.shape)
-        missing = means[1 - arm, chosen] + jnp.sqrt(views.noise[1 - arm]) * noise
-        return (2.0 * rows.treatment - 1.0) * (rows.outcome - missing)
+        both = views.outcome[rows.site][:, chosen].T
+        return self.outcome.individual(both, views.noise, rows, second, correlation)
 
     def log_density(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
         views = Views(**draw)
         logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
-        said = of_outcome(views, rows, binary=self.binary, predictive=True)
+        said = of_outcome(views, rows, binary=self.outcome.binary, predictive=True)
         return jax.nn.logsumexp(logs + said, axis=1) - jax.nn.logsumexp(logs, axis=1)
 
 

@@ -25,7 +25,8 @@ from unpooled.methods.causal_rff.effects import (
 from unpooled.methods.causal_rff.fit import fit
 from unpooled.methods.causal_rff.gaussian_functions import Functions
 from unpooled.methods.causal_rff.mixture import make_mixture
-from unpooled.methods.causal_rff.observed import Observed
+from unpooled.methods.causal_rff.observed import FOLD_STEPS, STEPS, Observed
+from unpooled.methods.causal_rff.outcomes import outcome_scale
 from unpooled.methods.causal_rff.regression import Regression, outline
 from unpooled.methods.causal_rff.settings import Settings
 from unpooled.methods.method import Fitted
@@ -58,16 +59,20 @@ class CausalRFF:
             "frequencies": drawn,
             "fourier_columns": columns,
             "sites": len(scaling["counts"]),
+            "binary_outcome": scaling["family"] == "binary",
+            "outcome_sd": float(scaling["outcome_sd"]),
         }
 
     def stages(self, settings: Settings, context: Tree) -> dict[str, Stage]:
         models, stages = _models(settings, context), dict[str, Stage]()
         if "observed" in models:
-            stages["regression"] = Regression(make_design(context), _width(settings, context))
+            stages["regression"] = Regression(
+                make_design(context), outcome_scale(context), _width(settings, context)
+            )
         if "categorical" in models:
             columns = _columns(context)
-            stages["classes"] = Classes(columns, binary=False, drawn=False)
-            stages["classes/drawn"] = Classes(columns, binary=False, drawn=True)
+            stages["classes"] = Classes(columns, outcome_scale(context), drawn=False)
+            stages["classes/drawn"] = Classes(columns, outcome_scale(context), drawn=True)
         if "gaussian" in models:
             stages |= gaussian.stages(settings, _functions(settings, context))
         stages |= {f"effect/{name}": AverageEffect(model) for name, model in models.items()}
@@ -94,7 +99,11 @@ class CausalRFF:
     def most_rounds(self, settings: Settings) -> int:
         names = _names(settings)
         held = len(names) > 1
-        learning = {"observed": 1, "categorical": settings.rounds, "gaussian": settings.gaussian_rounds}
+        learning = {
+            "observed": STEPS + FOLD_STEPS,
+            "categorical": settings.rounds,
+            "gaussian": settings.gaussian_rounds,
+        }
         sampling = {"observed": 0, "categorical": max(settings.sweeps, FOLD_ROUNDS * held), "gaussian": 1}
         longest = [max(rounds[name] for name in names) for rounds in (learning, sampling)]
         return sum(longest) + held + 1
@@ -124,8 +133,8 @@ def _names(settings: Settings) -> tuple[str, ...]:
 def _models(settings: Settings, context: Tree) -> dict[str, Model]:
     """What meets the rows, by candidate."""
     made = {
-        "observed": lambda: RegressionModel(make_design(context)),
-        "categorical": lambda: ClassModel(_columns(context), binary=False),
+        "observed": lambda: RegressionModel(make_design(context), outcome_scale(context)),
+        "categorical": lambda: ClassModel(_columns(context), outcome_scale(context)),
         "gaussian": lambda: gaussian.make_model(settings, _functions(settings, context)),
     }
     return {name: made[name]() for name in _names(settings)}
@@ -138,15 +147,16 @@ def _candidates(settings: Settings, context: Tree, seed: int) -> dict[str, Candi
 
 
 def _observed(settings: Settings, context: Tree, seed: int) -> Candidate:
-    design = make_design(context)
+    design, width = make_design(context), _width(settings, context)
     differ = settings.site_terms != "none"
-    return Observed(design, outline(design, _width(settings, context), differ=differ), settings.draws, seed)
+    coefficients = outline(design, width, differ=differ, binary=bool(context["binary_outcome"]))
+    return Observed(design, coefficients, width, int(context["sites"]), settings.draws, seed)
 
 
 def _categorical(settings: Settings, context: Tree, seed: int) -> Candidate:
     rates = np.asarray(context["rates"])
     return Categorical(
-        make_mixture(_most_classes(settings), _columns(context), binary=False),
+        make_mixture(_most_classes(settings), _columns(context), binary=bool(context["binary_outcome"])),
         np.clip(rates[np.isfinite(rates)], 0.02, 0.98),
         sites=int(context["sites"]),
         classes=(settings.classes,) if settings.classes else CLASSES,
@@ -164,7 +174,9 @@ def _gaussian(settings: Settings, context: Tree, seed: int) -> Candidate:
 
 
 def _functions(settings: Settings, context: Tree) -> Functions:
-    return gaussian.make_functions(settings, context, _columns(context), binary=False)
+    return gaussian.make_functions(
+        settings, context, _columns(context), binary=bool(context["binary_outcome"])
+    )
 
 
 def _most_classes(settings: Settings) -> int:

@@ -1,8 +1,11 @@
-"""The candidate without latent confounders: one round of sums, then everything at the coordinator."""
+"""The candidate without latent confounders: sums once, then everything at the coordinator.
+
+0/1 outcomes take a few rounds: their likelihood is a quadratic only about the last coefficients.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -11,11 +14,28 @@ from unpooled.algorithms.exchange import Procedure, ask
 from unpooled.methods.causal_rff import regression
 from unpooled.methods.causal_rff.candidate import Found
 from unpooled.methods.causal_rff.design import Design
-from unpooled.methods.causal_rff.regression import Mode, Outline, Sums
+from unpooled.methods.causal_rff.regression import Mode, Outline, Sums, sums_of
 from unpooled.protocol.messages import Tree
 
 FOLD_DRAWS = 50
 """Draws of the regression by which a fold's outcomes are judged."""
+STEPS, FOLD_STEPS = 7, 4
+"""Newton steps of a logistic regression from nothing, and from the fit of everybody."""
+
+
+class Regressed(NamedTuple):
+    """Of every length-scale: the sums and the mode; the same without each fold at the best length-scale."""
+
+    fits: list[Fitted]
+    best: int
+    without: list[Fitted]
+
+
+class Fitted(NamedTuple):
+    """The sums (to second order about the coefficients, for 0/1 outcomes) and the likeliest variances."""
+
+    sums: Sums
+    mode: Mode
 
 
 class Observed(NamedTuple):
@@ -23,45 +43,82 @@ class Observed(NamedTuple):
 
     design: Design
     outline: Outline
+    width: int
+    sites: int
     draws: int
     seed: int
 
     def learn(self, folds: int) -> Procedure[Regressed]:
         lengths = self.design.lengths
-        grid = [(length, fold) for length in lengths for fold in range(-1, folds)]
-        fixed = {"length": np.array([at[0] for at in grid]), "fold": np.array([at[1] for at in grid])}
-        reply = yield from ask("regression", {"free": {}, "fixed": fixed})
-        parts: dict[str, Any] = {**reply["total"], **reply["each"]}
-        every = [Sums(**{name: parts[name][index] for name in Sums._fields}) for index in range(len(grid))]
-        full = [every[index] for index, (_, fold) in enumerate(grid) if fold < 0]
-        modes = [regression.find_mode(self.outline, sums) for sums in full]
-        best = int(np.argmax([mode.evidence for mode in modes]))
-        without = [
-            every[index] for index, (length, fold) in enumerate(grid) if fold >= 0 and length == lengths[best]
-        ]
-        return Regressed(full, modes, best, without)
+        if not self.outline.binary:
+            return (yield from self._numbers(folds))
+        nothing = [self._nothing() for _ in lengths]
+        fits = yield from self._logits([(length, -1) for length in lengths], nothing, STEPS)
+        best = _best(fits)
+        if not folds:
+            return Regressed(fits, best, [])
+        near = regression.mean(self.outline, *fits[best])
+        grid = [(lengths[best], fold) for fold in range(folds)]
+        return Regressed(fits, best, (yield from self._logits(grid, [near] * folds, FOLD_STEPS)))
 
     def sample(self, learned: Regressed, folds: int) -> Procedure[Found]:
-        """No further round: the coefficients' posterior is exact given the variances."""
+        """No further round: the coefficients' posterior is exact, or Laplace's, given the variances."""
         yield from ()
         diagnostics = {
             "length_scale": float(self.design.lengths[learned.best]),
-            "evidence": [mode.evidence for mode in learned.modes],
+            "evidence": [fit.mode.evidence for fit in learned.fits],
         }
         return Found(self._drawn(learned), self._without(learned), diagnostics)
 
+    def _numbers(self, folds: int) -> Procedure[Regressed]:
+        """One round: every length-scale, with everybody and without each fold."""
+        lengths = self.design.lengths
+        grid = [(length, fold) for fold in range(-1, folds) for length in lengths]
+        reply = yield from ask("regression", {"free": {}, "fixed": _fixed(grid)})
+        every = [sums_of(reply, index) for index in range(len(grid))]
+        fits = [Fitted(sums, regression.find_mode(self.outline, sums)) for sums in every[: len(lengths)]]
+        best = _best(fits)
+        start = fits[best].mode.log_variances
+        held = every[len(lengths) + best :: len(lengths)]
+        without = [
+            Fitted(sums, regression.find_mode(self.outline, sums, start, curvature=False)) for sums in held
+        ]
+        return Regressed(fits, best, without)
+
+    def _logits(
+        self, grid: list[tuple[float, int]], points: list[Tree], steps: int
+    ) -> Procedure[list[Fitted]]:
+        """Newton steps of all entries side by side, the variances learned between them."""
+        fits: list[Fitted] = []
+        for step in range(steps):
+            about = {name: np.stack([point[name] for point in points]) for name in ("common", "site")}
+            reply = yield from ask("regression", {"free": {}, "fixed": {**_fixed(grid), **about}})
+            every = [sums_of(reply, index) for index in range(len(grid))]
+            start = [fit.mode.log_variances for fit in fits] or [None] * len(grid)
+            last = step + 1 == steps
+            fits = [
+                Fitted(sums, regression.find_mode(self.outline, sums, at, curvature=last))
+                for sums, at in zip(every, start, strict=True)
+            ]
+            points = [regression.mean(self.outline, *fit) for fit in fits]
+        return fits
+
+    def _nothing(self) -> Tree:
+        return {
+            "common": np.zeros((2, self.design.width)),
+            "site": np.zeros((self.sites, 2, self.width)),
+        }
+
     def _drawn(self, learned: Regressed) -> Tree:
         """Each length-scale gives draws in proportion to its evidence."""
-        evidence = np.array([mode.evidence for mode in learned.modes])
+        evidence = np.array([fit.mode.evidence for fit in learned.fits])
         weight = np.exp(evidence - evidence.max())
         shares = np.floor(weight / weight.sum() * self.draws).astype(int)
         shares[learned.best] += self.draws - shares.sum()
         rng = np.random.default_rng([self.seed, 3])
         parts = [
-            _at(length, regression.draw(self.outline, sums, mode, int(share), rng))
-            for length, sums, mode, share in zip(
-                self.design.lengths, learned.sums, learned.modes, shares, strict=True
-            )
+            _at(length, regression.draw(self.outline, *fit, int(share), rng))
+            for length, fit, share in zip(self.design.lengths, learned.fits, shares, strict=True)
             if share
         ]
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
@@ -71,22 +128,17 @@ class Observed(NamedTuple):
         if not learned.without:
             return None
         rng = np.random.default_rng([self.seed, 6])
-        start = learned.modes[learned.best].log_variances
-        drawn = []
-        for sums in learned.without:
-            mode = regression.find_mode(self.outline, sums, start, curvature=False)
-            few = regression.draw(self.outline, sums, mode, FOLD_DRAWS, rng)
-            drawn.append(_at(self.design.lengths[learned.best], few))
+        length = self.design.lengths[learned.best]
+        drawn = [_at(length, regression.draw(self.outline, *fit, FOLD_DRAWS, rng)) for fit in learned.without]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
 
 
-class Regressed(NamedTuple):
-    """Of every length-scale: the sums and the mode; and the sums without each fold at the best one."""
+def _best(fits: list[Fitted]) -> int:
+    return int(np.argmax([fit.mode.evidence for fit in fits]))
 
-    sums: list[Sums]
-    modes: list[Mode]
-    best: int
-    without: list[Sums]
+
+def _fixed(grid: list[tuple[float, int]]) -> Tree:
+    return {"length": np.array([at[0] for at in grid]), "fold": np.array([at[1] for at in grid])}
 
 
 def _at(length: float, drawn: dict[str, np.ndarray]) -> Tree:

@@ -7,7 +7,7 @@ A row of arm a has the design [φ, c_a φ] with c = ∓½: what both arms share,
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,13 +17,17 @@ from jaxtyping import Array, Float
 from scipy.optimize import minimize
 
 from unpooled.maths import partial_pooling as pooling
+from unpooled.maths.triangles import pack, unpack
 from unpooled.methods.causal_rff.design import Design
+from unpooled.methods.causal_rff.outcomes import OutcomeScale
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
 CODES = np.array([[1.0, -0.5], [1.0, 0.5]])
 """Of each arm: how its rows see (what is shared, the effect)."""
+LOGIT_SCALE = 4.0
+"""Variances of logits, for variances of standardised outcomes of the same steepness."""
 SPREAD = 1.5
 """Prior sd of every log-variance about what is expected."""
 
@@ -35,6 +39,8 @@ class Sums(NamedTuple):
     score: Float[Array, "2 f"]
     square: Float[Array, " 2"]
     people: Float[Array, " 2"]
+    level: Float[Array, ""]
+    """What the log likelihood of 0/1 outcomes has beside its quadratic; 0 for numbers."""
     cross: Float[Array, "m 2 w f"]
     site_score: Float[Array, "m 2 w"]
 
@@ -43,6 +49,7 @@ class Regression(Stage):
     """Gram matrices of the features by arm; a site's own only where sites differ in every coefficient."""
 
     design: Design
+    outcome: OutcomeScale
     width: int = eqx.field(static=True)
     """In how many of the features a site may differ: 1 (offsets) or all."""
     reveals: ClassVar[str] = (
@@ -53,19 +60,46 @@ class Regression(Stage):
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
         fixed = parameters["fixed"]
         use = rows.present * (rows.fold != fixed["fold"])
-        arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * use
         features = self.design.features(rows.covariates, fixed["length"])
-        gram = jnp.einsum("an,nf,ng->afg", arms, features, features)
-        score = jnp.einsum("an,n,nf->af", arms, rows.outcome, features)
+        weight, response, level = jnp.ones_like(use), rows.outcome, jnp.zeros_like(use)
+        if self.outcome.binary:
+            weight, response, level = self._working(fixed, features, rows)
+        arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * use
+        gram = jnp.einsum("an,nf,ng->afg", arms * weight, features, features)
+        score = jnp.einsum("an,n,nf->af", arms, response, features)
         return {
             "total": {
-                "gram": gram,
+                "gram": pack(gram),
                 "score": score,
-                "square": arms @ rows.outcome**2,
+                "square": arms @ response**2,
                 "people": arms.sum(axis=1),
+                "level": use @ level,
             },
             "each": {"cross": gram[:, : self.width], "site_score": score[:, : self.width]},
         }
+
+    def _working(self, fixed: Tree, features: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        """The log likelihood of 0/1 outcomes to second order about the last coefficients (IRLS)."""
+        arm = rows.treatment.astype(int)
+        both = linear_predictor(features, fixed["common"], fixed["site"][rows.site])
+        logit = both[jnp.arange(len(arm)), arm]
+        chance = jax.nn.sigmoid(logit)
+        weight, slope = chance * (1.0 - chance), self.outcome.seen(rows) - chance
+        level = self.outcome.log_density(rows, logit, weight) - slope * logit - 0.5 * weight * logit**2
+        return weight, slope + weight * logit, level
+
+
+def linear_predictor(features: Array, common: Array, site: Array) -> Float[Array, "n 2"]:
+    """What the coefficients of all and of a site say of either arm."""
+    seen = features @ common.T + features[:, : site.shape[1]] @ site.T
+    return seen @ jnp.asarray(CODES).T
+
+
+def sums_of(reply: Tree, index: int) -> Sums:
+    """One entry of an aggregated reply."""
+    parts: dict[str, Any] = {**reply["total"], **reply["each"]}
+    found = {name: jnp.asarray(parts[name][index]) for name in Sums._fields}
+    return Sums(**{**found, "gram": unpack(found["gram"])})
 
 
 class Outline(eqx.Module):
@@ -74,12 +108,14 @@ class Outline(eqx.Module):
     common: tuple[int, ...] = eqx.field(static=True)
     site: tuple[int, ...] = eqx.field(static=True)
     expected: tuple[float, ...] = eqx.field(static=True)
+    binary: bool = eqx.field(static=True)
 
 
 # Variances: 0 fixed (the intercepts'); shared and effect: linear 1, 2 and Fourier 3, 4; noise last.
-def outline(design: Design, width: int, *, differ: bool) -> Outline:
+def outline(design: Design, width: int, *, differ: bool, binary: bool) -> Outline:
     """Of standardised outcomes: what a linear part and a Fourier part of the usual size would be."""
     part, linear = design.part, 1.0 / max(design.linear, 1)
+    scale = LOGIT_SCALE if binary else 1.0
     common = [np.select([part == 0, part == 1], [0, 1 + effect], 3 + effect) for effect in (0, 1)]
     site = [
         np.select([part == 0, part == 1], [5 + effect, 7 + effect], 9 + effect)[:width] for effect in (0, 1)
@@ -87,7 +123,10 @@ def outline(design: Design, width: int, *, differ: bool) -> Outline:
     expected = [1.0, linear, 0.5 * linear, 0.2, 0.1]
     expected += [0.05, 0.02, 0.2 * linear, 0.1 * linear, 0.05, 0.02] if differ else [1e-12] * 6
     return Outline(
-        tuple(np.concatenate(common).tolist()), tuple(np.concatenate(site).tolist()), (*expected, 0.4, 0.4)
+        tuple(np.concatenate(common).tolist()),
+        tuple(np.concatenate(site).tolist()),
+        (*[scale * size for size in expected], *((1.0, 1.0) if binary else (0.4, 0.4))),
+        binary,
     )
 
 
@@ -115,11 +154,12 @@ def prior_of(outline: Outline, variances: Array) -> pooling.Prior:
 def log_evidence(outline: Outline, log_variances: Array, sums: Sums) -> Array:
     """Of the outcomes, and of the log-variances a priori."""
     variances = jnp.exp(log_variances)
-    noise = variances[-2:]
+    noise = variances[-2:]  # one, for 0/1 outcomes
     found = pooling.posterior(assemble(sums, noise), prior_of(outline, variances))
     rest = jnp.sum(sums.people * jnp.log(2.0 * jnp.pi * noise) + sums.square / noise)
+    level = sums.level if outline.binary else -0.5 * rest
     apart = (log_variances - jnp.log(jnp.asarray(outline.expected))) / SPREAD
-    return found.log_evidence - 0.5 * rest - 0.5 * jnp.sum(apart**2)
+    return found.log_evidence + level - 0.5 * jnp.sum(apart**2)
 
 
 class Mode(NamedTuple):
@@ -148,7 +188,8 @@ def find_mode(
 ) -> Mode:
     """Maximise the evidence over the variances that there are."""
     expected = np.log(np.array(outline.expected))
-    used = {*outline.common, *outline.site, len(expected) - 2, len(expected) - 1}
+    noises = set() if outline.binary else {len(expected) - 2, len(expected) - 1}
+    used = {*outline.common, *outline.site, *noises}
     learned = np.array(sorted(i for i in used if i != 0 and outline.expected[i] > 1e-9))
     point = (expected if start is None else start)[learned]
     found = minimize(
@@ -171,6 +212,30 @@ def find_mode(
     return Mode(mode, precision, -float(found.fun) - 0.5 * float(np.log(values).sum()))
 
 
+def mean(outline: Outline, sums: Sums, mode: Mode) -> Tree:
+    """The coefficients' posterior mean at the likeliest variances: {common, site}."""
+    found = _mean(outline, jnp.asarray(mode.log_variances), sums)
+    return {name: np.asarray(part) for name, part in found.items()}
+
+
+@partial(jax.jit, static_argnums=0)
+def _mean(outline: Outline, log_variances: Array, sums: Sums) -> dict[str, Array]:
+    return _coefficients(outline, log_variances, sums, None)
+
+
+def _coefficients(outline: Outline, log_variances: Array, sums: Sums, key: Array | None) -> dict[str, Array]:
+    variances = jnp.exp(log_variances)
+    prior = prior_of(outline, variances)
+    fitted = pooling.posterior(assemble(sums, variances[-2:]), prior)
+    found = pooling.coefficients(fitted, prior, key)
+    sites, size = found.site.shape[0], sums.gram.shape[1]
+    return {
+        "common": found.common.reshape(2, size),
+        "site": found.site.reshape(sites, 2, -1),
+        "noise": variances[-2:],
+    }
+
+
 def draw(outline: Outline, sums: Sums, mode: Mode, count: int, rng: np.random.Generator) -> Tree:
     """Variances about their mode, coefficients from their exact posterior under each."""
     values, vectors = np.linalg.eigh(mode.precision)
@@ -183,15 +248,6 @@ def draw(outline: Outline, sums: Sums, mode: Mode, count: int, rng: np.random.Ge
 @partial(jax.jit, static_argnums=0)
 def _draws(outline: Outline, log_variances: Array, sums: Sums, keys: Array) -> dict[str, Array]:
     def one(leaves: tuple[Array, Array]) -> dict[str, Array]:
-        variances = jnp.exp(leaves[0])
-        prior = prior_of(outline, variances)
-        fitted = pooling.posterior(assemble(sums, variances[-2:]), prior)
-        found = pooling.coefficients(fitted, prior, leaves[1])
-        sites, size = found.site.shape[0], sums.gram.shape[1]
-        return {
-            "common": found.common.reshape(2, size),
-            "site": found.site.reshape(sites, 2, -1),
-            "noise": variances[-2:],
-        }
+        return _coefficients(outline, leaves[0], sums, leaves[1])
 
     return jax.lax.map(one, (log_variances, keys))
