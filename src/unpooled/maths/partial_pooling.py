@@ -58,15 +58,15 @@ def posterior(sums: Sums, prior: Prior) -> Posterior:
     own = jnp.einsum("qt,mqr,ru->mtu", t, sums.site_gram, t) + jnp.eye(t.shape[1])
     site_root = jnp.linalg.cholesky(own)
     both = jnp.concatenate([sums.site_cross, sums.site_score[:, :, None]], axis=2)
-    white = jax.vmap(_forward)(site_root, jnp.einsum("qt,mqp->mtp", t, both))
+    white = jax.vmap(forward)(site_root, jnp.einsum("qt,mqp->mtp", t, both))
     cross, site_white = white[:, :, :-1], white[:, :, -1]
     gram = sums.gram - jnp.einsum("mtp,mtr->pr", cross, cross)
     score = sums.score - jnp.einsum("mtp,mt->p", cross, site_white)
     r = prior.common
     common_root = jnp.linalg.cholesky(r.T @ gram @ r + jnp.eye(r.shape[1]))
-    common_white = _forward(common_root, r.T @ score)
+    common_white = forward(common_root, r.T @ score)
     evidence = 0.5 * (jnp.sum(site_white**2) + jnp.sum(common_white**2))
-    evidence = evidence - _log_diagonal(site_root) - _log_diagonal(common_root)
+    evidence = evidence - log_diagonal(site_root) - log_diagonal(common_root)
     return Posterior(evidence, common_root, common_white, site_root, site_white, cross)
 
 
@@ -77,18 +77,18 @@ def coefficients(fitted: Posterior, prior: Prior, key: Array | None = None) -> C
         first, second = jax.random.split(key)
         common_noise = jax.random.normal(first, fitted.common_white.shape)
         site_noise = jax.random.normal(second, fitted.site_white.shape)
-    common = prior.common @ _back(fitted.common_root, fitted.common_white + common_noise)
+    common = prior.common @ back(fitted.common_root, fitted.common_white + common_noise)
     left = fitted.site_white - fitted.site_cross @ common + site_noise
-    return Coefficients(common, jax.vmap(_back)(fitted.site_root, left) @ prior.site.T)
+    return Coefficients(common, jax.vmap(back)(fitted.site_root, left) @ prior.site.T)
 
 
 def variances(fitted: Posterior, prior: Prior, combination: Array, site_combination: Array) -> Array:
     """Var(kᵀθ + lᵀb_s | y) for rows k [c, p] and l [c, q], at every site: [m, c]."""
 
     def at(root: Array, cross: Array) -> Array:
-        own = _forward(root, prior.site.T @ site_combination.T)
+        own = forward(root, prior.site.T @ site_combination.T)
         beyond = combination - own.T @ cross
-        common = _forward(fitted.common_root, (beyond @ prior.common).T)
+        common = forward(fitted.common_root, (beyond @ prior.common).T)
         return jnp.sum(own**2, axis=0) + jnp.sum(common**2, axis=0)
 
     return jax.vmap(at)(fitted.site_root, fitted.site_cross)
@@ -104,13 +104,16 @@ def expectation_step(
     return variances + 2.0 * variances**2 / levels * jax.grad(evidence)(variances)
 
 
-def _forward(root: Array, right: Array) -> Array:
+def forward(root: Array, right: Array) -> Array:
+    """L⁻¹b for a lower triangular L."""
     return jsl.solve_triangular(root, right, lower=True)
 
 
-def _back(root: Array, right: Array) -> Array:
+def back(root: Array, right: Array) -> Array:
+    """L⁻ᵀb for a lower triangular L."""
     return jsl.solve_triangular(root, right, lower=True, trans=1)
 
 
-def _log_diagonal(root: Array) -> Array:
+def log_diagonal(root: Array) -> Array:
+    """log|L|, summed over a stack of triangles."""
     return jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)))
