@@ -19,6 +19,7 @@ from unpooled.methods.causal_rff.gaussian_bound import Bound, start
 from unpooled.methods.causal_rff.gaussian_effects import GaussianModel
 from unpooled.methods.causal_rff.gaussian_functions import MODELS, Functions
 from unpooled.methods.causal_rff.gaussian_latent import Sampler
+from unpooled.methods.causal_rff.outcomes import OutcomeScale
 from unpooled.methods.causal_rff.settings import Settings
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.stage import Stage
@@ -108,8 +109,8 @@ def make_bound(settings: Settings, functions: Functions) -> Bound:
     return Bound(functions, jnp.asarray(settings.regulariser), settings.monte_carlo)
 
 
-def make_model(settings: Settings, functions: Functions) -> GaussianModel:
-    return GaussianModel(Sampler(functions, metropolis=settings.sampler == "metropolis"))
+def make_model(settings: Settings, functions: Functions, outcome: OutcomeScale) -> GaussianModel:
+    return GaussianModel(_sampler(settings, functions), outcome)
 
 
 def make_candidate(settings: Settings, functions: Functions, *, sites: int, seed: int) -> Gaussian:
@@ -124,8 +125,12 @@ def make_candidate(settings: Settings, functions: Functions, *, sites: int, seed
 
 
 def stages(settings: Settings, functions: Functions) -> dict[str, Stage]:
-    sampler = make_model(settings, functions).sampler
-    return {"gaussian": make_bound(settings, functions), "gaussian/moments": posterior.Moments(sampler)}
+    moments = posterior.Moments(_sampler(settings, functions))
+    return {"gaussian": make_bound(settings, functions), "gaussian/moments": moments}
+
+
+def _sampler(settings: Settings, functions: Functions) -> Sampler:
+    return Sampler(functions, metropolis=settings.sampler == "metropolis")
 
 
 def drawn_frequencies(settings: Settings, covariates: int, seed: int) -> Tree:

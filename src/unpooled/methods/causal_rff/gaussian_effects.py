@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from unpooled.methods.causal_rff.gaussian_functions import Functions, log_chance, log_normal
 from unpooled.methods.causal_rff.gaussian_latent import Latent, Sampler
+from unpooled.methods.causal_rff.outcomes import OutcomeScale
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 
@@ -28,6 +29,7 @@ class GaussianModel(eqx.Module):
     """Outcomes given x through z, under one bundle: {"point", "coefficients" [K, m, f, 2], "key"}."""
 
     sampler: Sampler
+    outcome: OutcomeScale
 
     @property
     def functions(self) -> Functions:
@@ -52,28 +54,20 @@ class GaussianModel(eqx.Module):
             chance = jax.nn.sigmoid(jnp.einsum("nf,kfa->akn", self._features(draw, at), own))
             return total + (chance[1] - chance[0]) / len(z), None
 
-        return jax.lax.scan(add, jnp.zeros((own.shape[0], z.shape[1])), z)[0]
+        nothing = jnp.zeros((own.shape[0], z.shape[1]))
+        return self.outcome.standardised(jax.lax.scan(add, nothing, z)[0])
 
     def individual(self, draw: Tree, rows: Rows, key: Array, correlation: Array) -> Float[Array, "k n"]:
         """z is drawn given all that is known of a person, then the other arm's outcome given it."""
         own = draw["coefficients"][:, rows.site]
         y, w = self.functions.outcome_of(rows), rows.treatment
-        arm, person = w.astype(int), jnp.arange(len(w))
+        noise = jnp.exp(2.0 * draw["point"]["noise"]["outcome"])
 
         def one(leaves: tuple[Array, Array]) -> Array:
             for_z, for_noise = jax.random.split(leaves[1])
             z = self.sampler.given_all(draw["point"], rows, y, w, for_z).z
             both = self._features(draw, z) @ leaves[0]
-            if self.functions.binary:
-                chance = jax.nn.sigmoid(both)[person, 1 - arm]
-                missing = jax.random.bernoulli(for_noise, chance).astype(float)
-            else:
-                sd = jnp.exp(draw["point"]["noise"]["outcome"])
-                seen = (y - both[person, arm]) / sd[arm]
-                fresh = jax.random.normal(for_noise, seen.shape)
-                noise = correlation * seen + jnp.sqrt(1.0 - correlation**2) * fresh
-                missing = both[person, 1 - arm] + sd[1 - arm] * noise
-            return (2.0 * w - 1.0) * (y - missing)
+            return self.outcome.individual(both, noise, rows, for_noise, correlation)
 
         return jax.lax.map(one, (own, jax.random.split(key, own.shape[0])))
 

@@ -135,7 +135,9 @@ def _models(settings: Settings, context: Tree) -> dict[str, Model]:
     made = {
         "observed": lambda: RegressionModel(make_design(context), outcome_scale(context)),
         "categorical": lambda: ClassModel(_columns(context), outcome_scale(context)),
-        "gaussian": lambda: gaussian.make_model(settings, _functions(settings, context)),
+        "gaussian": lambda: gaussian.make_model(
+            settings, _functions(settings, context), outcome_scale(context)
+        ),
     }
     return {name: made[name]() for name in _names(settings)}
 
