@@ -7,7 +7,9 @@ import numpy as np
 
 from unpooled.maths.fourier import frequencies
 from unpooled.methods.causal_rff.design import Design
+from unpooled.methods.causal_rff.outcomes import OutcomeScale
 from unpooled.methods.causal_rff.regression import Regression, Sums
+from unpooled.methods.causal_rff.regression import sums_of as one_of
 from unpooled.protocol.rows import make_rows
 
 DESIGN = Design(jnp.asarray(frequencies("gaussian", 2, 3, [1, 8])), jnp.asarray([0, 2]), 3)
@@ -35,14 +37,14 @@ def stack(tables: list[Table]) -> Table:
 
 def sums_of(tables: list[Table], width: int) -> Sums:
     """What the coordinator has after its one round."""
-    stage, fixed = Regression(DESIGN, width), {"length": LENGTH, "fold": -1}
+    stage = Regression(DESIGN, OutcomeScale(jnp.asarray(1.0), binary=False), width)
     replies = []
     for site, (x, w, y) in enumerate(tables):
         rows = make_rows(x, w.astype(float), y, fold=np.zeros(len(y)), site=site)
-        replies.append(stage.statistics({"free": {}, "fixed": fixed}, rows))
-    total = {name: sum(reply["total"][name] for reply in replies) for name in replies[0]["total"]}
-    each = {name: jnp.stack([reply["each"][name] for reply in replies]) for name in replies[0]["each"]}
-    return Sums(**total, **each)
+        replies.append(stage.statistics({"free": {}, "fixed": {"length": LENGTH, "fold": -1}}, rows))
+    total = {name: [sum(reply["total"][name] for reply in replies)] for name in replies[0]["total"]}
+    each = {name: [jnp.stack([reply["each"][name] for reply in replies])] for name in replies[0]["each"]}
+    return one_of({"total": total, "each": each}, 0)
 
 
 def design_of(table: Table) -> np.ndarray:

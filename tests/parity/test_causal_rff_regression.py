@@ -8,7 +8,8 @@ import pytest
 
 from oracle.causal_rff import DESIGN, design_of, fitted, make_tables, stack, sums_of
 from unpooled.maths import partial_pooling as pooling
-from unpooled.methods.causal_rff.regression import Outline, assemble, find_mode, outline, prior_of
+from unpooled.methods.causal_rff.modes import find_mode
+from unpooled.methods.causal_rff.regression import Outline, PartlyShared, assemble, outline, prior_of
 
 TABLES = make_tables(2)
 ALL = DESIGN.width
@@ -37,25 +38,27 @@ def _of_a_site(shape: Outline, width: int, variances: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("width", [1, ALL], ids=["offsets", "deviations"])
 def test_one_site_is_a_plain_bayesian_regression(width: int) -> None:
-    shape = outline(DESIGN, width, differ=True)
+    shape = outline(DESIGN, width, differ=True, binary=False)
     found = _coefficients(TABLES[:1], shape, width, VARIANCES)
     expected = fitted(TABLES[0], _of_a_site(shape, width, VARIANCES), NOISE)
     np.testing.assert_allclose(found[0], expected, rtol=1e-9, atol=1e-10)
 
 
 def test_without_site_terms_many_sites_are_the_pooled_fit() -> None:
-    shape = outline(DESIGN, 1, differ=False)
-    apart, together = (find_mode(shape, sums_of(tables, 1)) for tables in (TABLES, [stack(TABLES)]))
-    np.testing.assert_allclose(apart.log_variances, together.log_variances, rtol=1e-8, atol=1e-8)
+    shape = outline(DESIGN, 1, differ=False, binary=False)
+    apart, together = (
+        find_mode(PartlyShared(shape), sums_of(tables, 1)) for tables in (TABLES, [stack(TABLES)])
+    )
+    np.testing.assert_allclose(apart.point, together.point, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(apart.evidence, together.evidence, rtol=1e-8)
-    variances = np.exp(together.log_variances)
+    variances = np.exp(together.point)
     pooled = fitted(stack(TABLES), variances[np.array(shape.common)], variances[-2:])
     found = _coefficients(TABLES, shape, 1, variances)
     np.testing.assert_allclose(found, np.tile(pooled, (len(TABLES), 1)), rtol=1e-8, atol=1e-8)
 
 
 def test_deviations_without_bounds_are_separate_fits() -> None:
-    shape, variances = outline(DESIGN, ALL, differ=True), VARIANCES.copy()
+    shape, variances = outline(DESIGN, ALL, differ=True, binary=False), VARIANCES.copy()
     variances[5:11] = 1e7
     found = _coefficients(TABLES, shape, ALL, variances)
     for mine, table in zip(found, TABLES, strict=True):

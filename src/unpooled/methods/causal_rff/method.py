@@ -27,7 +27,7 @@ from unpooled.methods.causal_rff.gaussian_functions import Functions
 from unpooled.methods.causal_rff.mixture import make_mixture
 from unpooled.methods.causal_rff.observed import FOLD_STEPS, STEPS, Observed
 from unpooled.methods.causal_rff.outcomes import outcome_scale
-from unpooled.methods.causal_rff.regression import Regression, outline
+from unpooled.methods.causal_rff.regression import PartlyShared, Regression, outline
 from unpooled.methods.causal_rff.settings import Settings
 from unpooled.methods.method import Fitted
 from unpooled.protocol.messages import Tree
@@ -152,7 +152,7 @@ def _observed(settings: Settings, context: Tree, seed: int) -> Candidate:
     design, width = make_design(context), _width(settings, context)
     differ = settings.site_terms != "none"
     coefficients = outline(design, width, differ=differ, binary=bool(context["binary_outcome"]))
-    return Observed(design, coefficients, width, int(context["sites"]), settings.draws, seed)
+    return Observed(design, PartlyShared(coefficients), width, int(context["sites"]), settings.draws, seed)
 
 
 def _categorical(settings: Settings, context: Tree, seed: int) -> Candidate:

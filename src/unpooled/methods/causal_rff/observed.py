@@ -11,10 +11,11 @@ import jax
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure, ask
-from unpooled.methods.causal_rff import regression
+from unpooled.methods.causal_rff import modes
 from unpooled.methods.causal_rff.candidate import Found
 from unpooled.methods.causal_rff.design import Design
-from unpooled.methods.causal_rff.regression import Mode, Outline, Sums, sums_of
+from unpooled.methods.causal_rff.modes import Mode, Terms
+from unpooled.methods.causal_rff.regression import Sums, sums_of
 from unpooled.protocol.messages import Tree
 
 FOLD_DRAWS = 50
@@ -42,7 +43,7 @@ class Observed(NamedTuple):
     """See `unpooled.methods.causal_rff.candidate.Candidate`."""
 
     design: Design
-    outline: Outline
+    terms: Terms
     width: int
     sites: int
     draws: int
@@ -50,14 +51,14 @@ class Observed(NamedTuple):
 
     def learn(self, folds: int) -> Procedure[Regressed]:
         lengths = self.design.lengths
-        if not self.outline.binary:
+        if not self.terms.binary:
             return (yield from self._numbers(folds))
         nothing = [self._nothing() for _ in lengths]
         fits = yield from self._logits([(length, -1) for length in lengths], nothing, STEPS)
         best = _best(fits)
         if not folds:
             return Regressed(fits, best, [])
-        near = regression.mean(self.outline, *fits[best])
+        near = modes.mean(self.terms, *fits[best])
         grid = [(lengths[best], fold) for fold in range(folds)]
         return Regressed(fits, best, (yield from self._logits(grid, [near] * folds, FOLD_STEPS)))
 
@@ -67,6 +68,7 @@ class Observed(NamedTuple):
         diagnostics = {
             "length_scale": float(self.design.lengths[learned.best]),
             "evidence": [fit.mode.evidence for fit in learned.fits],
+            **modes.told(self.terms, *learned.fits[learned.best]),
         }
         return Found(self._drawn(learned), self._without(learned), diagnostics)
 
@@ -76,13 +78,11 @@ class Observed(NamedTuple):
         grid = [(length, fold) for fold in range(-1, folds) for length in lengths]
         reply = yield from ask("regression", {"free": {}, "fixed": _fixed(grid)})
         every = [sums_of(reply, index) for index in range(len(grid))]
-        fits = [Fitted(sums, regression.find_mode(self.outline, sums)) for sums in every[: len(lengths)]]
+        fits = [Fitted(sums, modes.find_mode(self.terms, sums)) for sums in every[: len(lengths)]]
         best = _best(fits)
-        start = fits[best].mode.log_variances
+        start = fits[best].mode.point
         held = every[len(lengths) + best :: len(lengths)]
-        without = [
-            Fitted(sums, regression.find_mode(self.outline, sums, start, curvature=False)) for sums in held
-        ]
+        without = [Fitted(sums, modes.find_mode(self.terms, sums, start, curvature=False)) for sums in held]
         return Regressed(fits, best, without)
 
     def _logits(
@@ -94,13 +94,13 @@ class Observed(NamedTuple):
             about = {name: np.stack([point[name] for point in points]) for name in ("common", "site")}
             reply = yield from ask("regression", {"free": {}, "fixed": {**_fixed(grid), **about}})
             every = [sums_of(reply, index) for index in range(len(grid))]
-            start = [fit.mode.log_variances for fit in fits] or [None] * len(grid)
+            start = [fit.mode.point for fit in fits] or [None] * len(grid)
             last = step + 1 == steps
             fits = [
-                Fitted(sums, regression.find_mode(self.outline, sums, at, curvature=last))
+                Fitted(sums, modes.find_mode(self.terms, sums, at, curvature=last))
                 for sums, at in zip(every, start, strict=True)
             ]
-            points = [regression.mean(self.outline, *fit) for fit in fits]
+            points = [modes.mean(self.terms, *fit) for fit in fits]
         return fits
 
     def _nothing(self) -> Tree:
@@ -117,7 +117,7 @@ class Observed(NamedTuple):
         shares[learned.best] += self.draws - shares.sum()
         rng = np.random.default_rng([self.seed, 3])
         parts = [
-            _at(length, regression.draw(self.outline, *fit, int(share), rng))
+            _at(length, modes.draw(self.terms, *fit, int(share), rng))
             for length, fit, share in zip(self.design.lengths, learned.fits, shares, strict=True)
             if share
         ]
@@ -129,7 +129,7 @@ class Observed(NamedTuple):
             return None
         rng = np.random.default_rng([self.seed, 6])
         length = self.design.lengths[learned.best]
-        drawn = [_at(length, regression.draw(self.outline, *fit, FOLD_DRAWS, rng)) for fit in learned.without]
+        drawn = [_at(length, modes.draw(self.terms, *fit, FOLD_DRAWS, rng)) for fit in learned.without]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
 
 

@@ -6,7 +6,6 @@ A row of arm a has the design [φ, c_a φ] with c = ∓½: what both arms share,
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -14,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.optimize import minimize
 
+from unpooled.maths import borrowing
 from unpooled.maths import partial_pooling as pooling
 from unpooled.maths.triangles import pack, unpack
 from unpooled.methods.causal_rff.design import Design
@@ -54,7 +53,7 @@ class Regression(Stage):
     """In how many of the features a site may differ: 1 (offsets) or all."""
     reveals: ClassVar[str] = (
         "summed over sites: products of the covariates' features by arm; at this site: sums of the features "
-        "and of the outcome by arm (with `site_terms = deviations`, the products too)"
+        "and of the outcome by arm (where sites may differ in every coefficient, the products too)"
     )
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
@@ -151,103 +150,59 @@ def prior_of(outline: Outline, variances: Array) -> pooling.Prior:
     return pooling.Prior(jnp.diag(root[np.array(outline.common)]), jnp.diag(root[np.array(outline.site)]))
 
 
-def log_evidence(outline: Outline, log_variances: Array, sums: Sums) -> Array:
-    """Of the outcomes, and of the log-variances a priori."""
-    variances = jnp.exp(log_variances)
-    noise = variances[-2:]  # one, for 0/1 outcomes
-    found = pooling.posterior(assemble(sums, noise), prior_of(outline, variances))
+def beyond_solve(outline: Outline, log_variances: Array, sums: Sums) -> Array:
+    """The log evidence beside the solve's: of noise and outcomes alone, and of the log-variances a priori."""
+    noise = jnp.exp(log_variances[-2:])  # one, for 0/1 outcomes
     rest = jnp.sum(sums.people * jnp.log(2.0 * jnp.pi * noise) + sums.square / noise)
     level = sums.level if outline.binary else -0.5 * rest
     apart = (log_variances - jnp.log(jnp.asarray(outline.expected))) / SPREAD
-    return found.log_evidence + level - 0.5 * jnp.sum(apart**2)
+    return level - 0.5 * jnp.sum(apart**2)
 
 
-class Mode(NamedTuple):
-    """The likeliest log-variances, the precision about them, and the log evidence of the whole."""
+class PartlyShared(eqx.Module):
+    """θ_s = θ + B b_s. See `unpooled.methods.causal_rff.modes.Terms`."""
 
-    log_variances: np.ndarray
-    precision: np.ndarray
-    evidence: float
+    outline: Outline = eqx.field(static=True)
 
+    @property
+    def binary(self) -> bool:
+        return self.outline.binary
 
-@partial(jax.jit, static_argnums=0)
-def _value_and_slope(outline: Outline, moving: Array, begun: Array, learned: Array, sums: Sums) -> tuple:
-    def value(point: Array) -> Array:
-        return -log_evidence(outline, begun.at[learned].set(point), sums)
+    @property
+    def expected(self) -> np.ndarray:
+        return np.log(np.array(self.outline.expected))
 
-    return jax.value_and_grad(value)(moving)
+    @property
+    def variances(self) -> np.ndarray:
+        return learned_variances(self.outline)
 
+    @property
+    def others(self) -> np.ndarray:
+        return np.zeros(0, int)
 
-@partial(jax.jit, static_argnums=0)
-def _curvature(outline: Outline, moving: Array, begun: Array, learned: Array, sums: Sums) -> Array:
-    return jax.hessian(lambda point: -log_evidence(outline, begun.at[learned].set(point), sums))(moving)
+    def log_evidence(self, point: Array, sums: Sums) -> Array:
+        found = pooling.posterior(*self._solve(point, sums))
+        return found.log_evidence + beyond_solve(self.outline, point, sums)
 
+    def coefficients(self, point: Array, sums: Sums, key: Array | None) -> dict[str, Array]:
+        seen, prior = self._solve(point, sums)
+        found = pooling.coefficients(pooling.posterior(seen, prior), prior, key)
+        return {
+            "common": found.common.reshape(2, -1),
+            "site": found.site.reshape(found.site.shape[0], 2, -1),
+            "noise": jnp.exp(point[-2:]),
+        }
 
-def find_mode(
-    outline: Outline, sums: Sums, start: np.ndarray | None = None, *, curvature: bool = True
-) -> Mode:
-    """Maximise the evidence over the variances that there are."""
-    expected = np.log(np.array(outline.expected))
-    noises = set() if outline.binary else {len(expected) - 2, len(expected) - 1}
-    used = {*outline.common, *outline.site, *noises}
-    learned = np.array(sorted(i for i in used if i != 0 and outline.expected[i] > 1e-9))
-    point = (expected if start is None else start)[learned]
-    found = minimize(
-        lambda at: [np.asarray(part) for part in _value_and_slope(outline, at, expected, learned, sums)],
-        point,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(expected[i] - 12.0, expected[i] + 12.0) for i in learned],
-        options={"maxiter": 100, "ftol": 1e-9},
-    )
-    mode = expected.copy()
-    mode[learned] = found.x
-    if not curvature:
-        return Mode(mode, np.zeros((len(expected), len(expected))), -float(found.fun))
-    inner = np.asarray(_curvature(outline, found.x, expected, learned, sums))
-    values, vectors = np.linalg.eigh(inner)
-    values = np.maximum(values, 1.0 / SPREAD**2)
-    precision = np.zeros((len(expected), len(expected)))
-    precision[np.ix_(learned, learned)] = (vectors * values) @ vectors.T
-    return Mode(mode, precision, -float(found.fun) - 0.5 * float(np.log(values).sum()))
+    def told(self, point: Array, sums: Sums) -> dict[str, Array]:
+        return {"borrowed": borrowing.partly_shared(*self._solve(point, sums))}
+
+    def _solve(self, point: Array, sums: Sums) -> tuple[pooling.Sums, pooling.Prior]:
+        variances = jnp.exp(point)
+        return assemble(sums, variances[-2:]), prior_of(self.outline, variances)
 
 
-def mean(outline: Outline, sums: Sums, mode: Mode) -> Tree:
-    """The coefficients' posterior mean at the likeliest variances: {common, site}."""
-    found = _mean(outline, jnp.asarray(mode.log_variances), sums)
-    return {name: np.asarray(part) for name, part in found.items()}
-
-
-@partial(jax.jit, static_argnums=0)
-def _mean(outline: Outline, log_variances: Array, sums: Sums) -> dict[str, Array]:
-    return _coefficients(outline, log_variances, sums, None)
-
-
-def _coefficients(outline: Outline, log_variances: Array, sums: Sums, key: Array | None) -> dict[str, Array]:
-    variances = jnp.exp(log_variances)
-    prior = prior_of(outline, variances)
-    fitted = pooling.posterior(assemble(sums, variances[-2:]), prior)
-    found = pooling.coefficients(fitted, prior, key)
-    sites, size = found.site.shape[0], sums.gram.shape[1]
-    return {
-        "common": found.common.reshape(2, size),
-        "site": found.site.reshape(sites, 2, -1),
-        "noise": variances[-2:],
-    }
-
-
-def draw(outline: Outline, sums: Sums, mode: Mode, count: int, rng: np.random.Generator) -> Tree:
-    """Variances about their mode, coefficients from their exact posterior under each."""
-    values, vectors = np.linalg.eigh(mode.precision)
-    scale = np.where(values > 1e-9, 1.0 / np.sqrt(np.maximum(values, 1e-9)), 0.0)
-    moved = mode.log_variances + (rng.standard_normal((count, len(scale))) * scale) @ vectors.T
-    keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), count)
-    return {name: np.asarray(part) for name, part in _draws(outline, moved, sums, keys).items()}
-
-
-@partial(jax.jit, static_argnums=0)
-def _draws(outline: Outline, log_variances: Array, sums: Sums, keys: Array) -> dict[str, Array]:
-    def one(leaves: tuple[Array, Array]) -> dict[str, Array]:
-        return _coefficients(outline, leaves[0], sums, leaves[1])
-
-    return jax.lax.map(one, (log_variances, keys))
+def learned_variances(outline: Outline) -> np.ndarray:
+    """Those in use whose size is not fixed."""
+    last = len(outline.expected)
+    used = {*outline.common, *outline.site, *(() if outline.binary else (last - 2, last - 1))}
+    return np.array(sorted(i for i in used if i != 0 and outline.expected[i] > 1e-9))

@@ -1,0 +1,132 @@
+"""The likeliest variances of a regression, and draws about them, for every kind of site terms."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from scipy.optimize import minimize
+
+from unpooled.methods.causal_rff.regression import SPREAD, Sums
+from unpooled.protocol.messages import Tree
+
+REACH = 12.0
+"""How far from what is expected a parameter is looked for: a factor of e¹² for a variance."""
+
+
+class Terms(Protocol):
+    """How coefficients go together between sites, given a point: log-variances, and what else is learned."""
+
+    @property
+    def binary(self) -> bool: ...
+    @property
+    def expected(self) -> np.ndarray:
+        """The point a priori."""
+        ...
+
+    @property
+    def variances(self) -> np.ndarray:
+        """Which of the point are log-variances to be learned; draws are made about their mode."""
+        ...
+
+    @property
+    def others(self) -> np.ndarray:
+        """Which of the point is learned beside them; it stays at its mode."""
+        ...
+
+    def log_evidence(self, point: Array, sums: Sums) -> Array:
+        """Of the outcomes, and of the point a priori."""
+        ...
+
+    def coefficients(self, point: Array, sums: Sums, key: Array | None) -> dict[str, Array]:
+        """A draw, or the mean: {common [2, f], site [m, 2, w], noise [2]}."""
+        ...
+
+    def told(self, point: Array, sums: Sums) -> dict[str, Array]:
+        """How the sites hold together: the borrowed shares, and what was learned of it."""
+        ...
+
+
+class Mode(NamedTuple):
+    """The likeliest point, the precision about it, and the log evidence of the whole."""
+
+    point: np.ndarray
+    precision: np.ndarray
+    evidence: float
+
+
+def find_mode(terms: Terms, sums: Sums, start: np.ndarray | None = None, *, curvature: bool = True) -> Mode:
+    """Maximise the evidence over all that is learned."""
+    expected, curved = terms.expected, terms.variances
+    learned = np.concatenate([curved, terms.others])
+    found = minimize(
+        lambda at: [np.asarray(part) for part in _value_and_slope(terms, at, expected, learned, sums)],
+        (expected if start is None else start)[learned],
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(expected[i] - REACH, expected[i] + REACH) for i in learned],
+        options={"maxiter": 100, "ftol": 1e-9},
+    )
+    mode, precision = expected.copy(), np.zeros((len(expected), len(expected)))
+    mode[learned] = found.x
+    if not curvature:
+        return Mode(mode, precision, -float(found.fun))
+    values, vectors = np.linalg.eigh(np.asarray(_curvature(terms, mode[curved], mode, curved, sums)))
+    values = np.maximum(values, 1.0 / SPREAD**2)
+    precision[np.ix_(curved, curved)] = (vectors * values) @ vectors.T
+    return Mode(mode, precision, -float(found.fun) - 0.5 * float(np.log(values).sum()))
+
+
+@partial(jax.jit, static_argnums=0)
+def _value_and_slope(terms: Terms, moving: Array, begun: Array, learned: Array, sums: Sums) -> tuple:
+    def value(part: Array) -> Array:
+        return -terms.log_evidence(begun.at[learned].set(part), sums)
+
+    return jax.value_and_grad(value)(moving)
+
+
+@partial(jax.jit, static_argnums=0)
+def _curvature(terms: Terms, moving: Array, begun: Array, learned: Array, sums: Sums) -> Array:
+    return jax.hessian(lambda part: -terms.log_evidence(begun.at[learned].set(part), sums))(moving)
+
+
+def mean(terms: Terms, sums: Sums, mode: Mode) -> Tree:
+    """The coefficients' posterior mean at the likeliest point."""
+    return _arrays(_mean(terms, jnp.asarray(mode.point), sums))
+
+
+@partial(jax.jit, static_argnums=0)
+def _mean(terms: Terms, point: Array, sums: Sums) -> dict[str, Array]:
+    return terms.coefficients(point, sums, None)
+
+
+def told(terms: Terms, sums: Sums, mode: Mode) -> Tree:
+    """How the sites hold together, at the likeliest point."""
+    return _arrays(_told(terms, jnp.asarray(mode.point), sums))
+
+
+@partial(jax.jit, static_argnums=0)
+def _told(terms: Terms, point: Array, sums: Sums) -> dict[str, Array]:
+    return terms.told(point, sums)
+
+
+def draw(terms: Terms, sums: Sums, mode: Mode, count: int, rng: np.random.Generator) -> Tree:
+    """Variances about their mode, coefficients from their exact posterior under each."""
+    values, vectors = np.linalg.eigh(mode.precision)
+    scale = np.where(values > 1e-9, 1.0 / np.sqrt(np.maximum(values, 1e-9)), 0.0)
+    moved = mode.point + (rng.standard_normal((count, len(scale))) * scale) @ vectors.T
+    keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), count)
+    return _arrays(_draws(terms, moved, sums, keys))
+
+
+@partial(jax.jit, static_argnums=0)
+def _draws(terms: Terms, points: Array, sums: Sums, keys: Array) -> dict[str, Array]:
+    return jax.lax.map(lambda leaves: terms.coefficients(leaves[0], sums, leaves[1]), (points, keys))
+
+
+def _arrays(found: dict[str, Array]) -> Tree:
+    return {name: np.asarray(part) for name, part in found.items()}
