@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure, side_by_side
 from unpooled.methods.causal_rff import gibbs, learning
 from unpooled.methods.causal_rff.candidate import Found
-from unpooled.methods.causal_rff.learning import Learned, asked
+from unpooled.methods.causal_rff.classes import travelling
+from unpooled.methods.causal_rff.learning import Learned, most_classes
 from unpooled.methods.causal_rff.mixture import Mixture
+from unpooled.protocol.messages import Tree
 
 CLASSES = tuple(range(2, 9))
 """Numbers of classes that the bound chooses from."""
@@ -48,13 +49,19 @@ class Categorical(NamedTuple):
         if folds:
             steps.append(self._without(mode, folds))
         drawn, *rest = yield from side_by_side(*steps)
-        few = np.linspace(0, len(drawn.level) - 1, self.draws).round().astype(int)
-        without = {name: value[:, None] for name, value in asked(rest[0].views).items()} if rest else None
-        return Found(jax.tree.map(lambda leaf: leaf[few], asked(drawn)), without, _told(learned))
+        few = np.linspace(0, len(drawn["level"]) - 1, self.draws).round().astype(int)
+        without = _one_draw_each(rest[0]) if rest else None
+        return Found({name: value[few] for name, value in drawn.items()}, without, _told(learned))
 
     def _without(self, mode: Learned, folds: int) -> Procedure[Learned]:
         many, fold = mode.taking([0] * folds), np.arange(folds)
         return learning.learn(self.mixture, many, rounds=FOLD_ROUNDS, fold=fold, annealed=False)
+
+
+def _one_draw_each(learned: Learned) -> Tree:
+    """What EM says without each fold, as one draw: the density averages over its variances itself."""
+    views = travelling(learned.views, most_classes(learned))
+    return {name: value[:, None] for name, value in views.items()}
 
 
 def _told(learned: Learned) -> dict[str, Any]:

@@ -59,6 +59,21 @@ class Views(NamedTuple):
     """log p(y | z, w, s) for y = 0 and 1, where outcomes are 0/1."""
 
 
+_CLASS_AXIS = {"one": -2, "zero": -2, "centre": -2, "weight": -2, "noise": None}
+"""Where the classes stand in each part of the views; last, where nothing is said."""
+
+
+def travelling(views: Views, classes: int) -> Tree:
+    """Views as they travel: those of the first classes only, the others not being in use."""
+
+    def first(value: np.ndarray, axis: int | None) -> np.ndarray:
+        return value if axis is None else np.take(value, np.arange(classes), axis=axis)
+
+    return {
+        name: first(np.asarray(part), _CLASS_AXIS.get(name, -1)) for name, part in views._asdict().items()
+    }
+
+
 def views_of(**said: np.ndarray) -> Views:
     return Views(**{name: jnp.asarray(value) for name, value in said.items()})
 

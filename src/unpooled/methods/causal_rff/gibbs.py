@@ -18,8 +18,8 @@ from unpooled.algorithms.exchange import Procedure, ask
 from unpooled.maths import partial_pooling as pooling
 from unpooled.methods.causal_rff import cells as cell
 from unpooled.methods.causal_rff.cells import Cells, Counted, Variances
-from unpooled.methods.causal_rff.classes import ABSENT, Views, views_of
-from unpooled.methods.causal_rff.learning import Learned, asked
+from unpooled.methods.causal_rff.classes import ABSENT, Views, travelling, views_of
+from unpooled.methods.causal_rff.learning import Learned, most_classes
 from unpooled.methods.causal_rff.mixture import (
     BETA,
     CONCENTRATION,
@@ -31,6 +31,7 @@ from unpooled.methods.causal_rff.mixture import (
     outcome_counts,
     treatment_counts,
 )
+from unpooled.protocol.messages import Tree
 
 STEPS = 5
 """Metropolis steps of the variances within a round: the coordinator's own."""
@@ -42,18 +43,19 @@ def kept(sweeps: int) -> int:
     return sweeps - sweeps // 3
 
 
-def sample(mixture: Mixture, mode: Learned, *, chains: int, sweeps: int, seed: int) -> Procedure[Views]:
+def sample(mixture: Mixture, mode: Learned, *, chains: int, sweeps: int, seed: int) -> Procedure[Tree]:
     """Draws of everything the classes say, [kept sweeps × chains]; chains begin at the mode."""
     states, views = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), chains, axis=0), mode[:2])
+    classes = most_classes(mode)
     rng = np.random.default_rng([seed, 5])
     found = []
     for number in range(sweeps):
         keys = _keys(seed, number, chains)
-        fixed = {"views": asked(views), "fold": np.full(chains, -1), "key": keys}
+        fixed = {"views": travelling(views, classes), "fold": np.full(chains, -1), "key": keys}
         reply = yield from ask("classes/drawn", {"free": {}, "fixed": fixed})
-        states, views = draw(mixture, states, counts_of(reply), views, rng)
+        states, views = draw(mixture, states, counts_of(reply, mixture.most), views, rng)
         if number >= sweeps - kept(sweeps):
-            found.append(views)
+            found.append(travelling(views, classes))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure, ask, noted
-from unpooled.methods.causal_rff.classes import Views
+from unpooled.methods.causal_rff.classes import Views, travelling
 from unpooled.methods.causal_rff.mixture import (
     Mixture,
     State,
@@ -61,8 +61,10 @@ def learn(
     """Rounds of EM until every model has settled. With annealing, the worse starts are left on the way."""
     for number in range(rounds):
         temper = min(1.0, COLDEST + (1.0 - COLDEST) * number / ANNEALED) if annealed else 1.0
-        reply = yield from noted(_expect(learned.views, fold, temper), -float(learned.bounds.max()))
-        states, views, bounds = one_by_one(maximise, (learned.states, counts_of(reply)), mixture)
+        reply = yield from noted(_expect(learned, fold, temper), -float(learned.bounds.max()))
+        states, views, bounds = one_by_one(
+            maximise, (learned.states, counts_of(reply, mixture.most)), mixture
+        )
         before, now = learned.bounds, np.asarray(bounds)
         learned = Learned(states, views, now, (*learned.history, float(now.max())))
         if annealed and number + 1 == PRUNED:
@@ -85,11 +87,13 @@ def _best_starts(learned: Learned) -> list[int]:
     ]
 
 
-def _expect(views: Views, fold: np.ndarray, temper: float) -> Procedure[Tree]:
-    fixed = {"views": asked(views), "fold": fold, "temper": np.full(len(fold), temper)}
+def _expect(learned: Learned, fold: np.ndarray, temper: float) -> Procedure[Tree]:
+    classes = most_classes(learned)
+    views = learned.views
+    fixed = {"views": travelling(views, classes), "fold": fold, "temper": np.full(len(fold), temper)}
     return (yield from ask("classes", {"free": {}, "fixed": fixed}))
 
 
-def asked(views: Views) -> Tree:
-    """Views as they travel."""
-    return {name: np.asarray(value) for name, value in views._asdict().items()}
+def most_classes(learned: Learned) -> int:
+    """The largest number of classes among the models."""
+    return int(np.asarray(learned.states.active).sum(axis=1).max())

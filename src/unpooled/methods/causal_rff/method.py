@@ -27,8 +27,9 @@ from unpooled.methods.causal_rff.gaussian_functions import Functions
 from unpooled.methods.causal_rff.mixture import make_mixture
 from unpooled.methods.causal_rff.observed import FOLD_STEPS, STEPS, Observed
 from unpooled.methods.causal_rff.outcomes import outcome_scale
-from unpooled.methods.causal_rff.regression import PartlyShared, Regression, outline
+from unpooled.methods.causal_rff.regression import Regression
 from unpooled.methods.causal_rff.settings import Settings
+from unpooled.methods.causal_rff.site_terms import make_terms, width
 from unpooled.methods.method import Fitted
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
@@ -67,7 +68,7 @@ class CausalRFF:
         models, stages = _models(settings, context), dict[str, Stage]()
         if "observed" in models:
             stages["regression"] = Regression(
-                make_design(context), outcome_scale(context), _width(settings, context)
+                make_design(context), outcome_scale(context), width(settings, make_design(context))
             )
         if "categorical" in models:
             columns = _columns(context)
@@ -90,7 +91,7 @@ class CausalRFF:
     def features(self, settings: Settings, context: Tree) -> int:
         """Only what is kept by site counts: the rest needs no more than its sum over sites."""
         kept = {
-            "observed": lambda: _width(settings, context),
+            "observed": lambda: width(settings, make_design(context)),
             "categorical": lambda: _most_classes(settings),
             "gaussian": lambda: _functions(settings, context).width,
         }
@@ -149,10 +150,9 @@ def _candidates(settings: Settings, context: Tree, seed: int) -> dict[str, Candi
 
 
 def _observed(settings: Settings, context: Tree, seed: int) -> Candidate:
-    design, width = make_design(context), _width(settings, context)
-    differ = settings.site_terms != "none"
-    coefficients = outline(design, width, differ=differ, binary=bool(context["binary_outcome"]))
-    return Observed(design, PartlyShared(coefficients), width, int(context["sites"]), settings.draws, seed)
+    design, sites = make_design(context), int(context["sites"])
+    terms = make_terms(settings, design, sites=sites, binary=bool(context["binary_outcome"]))
+    return Observed(design, terms, width(settings, design), sites, settings.draws, seed)
 
 
 def _categorical(settings: Settings, context: Tree, seed: int) -> Candidate:
@@ -183,10 +183,6 @@ def _functions(settings: Settings, context: Tree) -> Functions:
 
 def _most_classes(settings: Settings) -> int:
     return settings.classes or max(CLASSES)
-
-
-def _width(settings: Settings, context: Tree) -> int:
-    return make_design(context).width if settings.site_terms == "deviations" else 1
 
 
 def _columns(context: Tree) -> Columns:

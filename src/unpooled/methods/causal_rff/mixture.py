@@ -28,6 +28,7 @@ from unpooled.methods.causal_rff.cells import (
 from unpooled.methods.causal_rff.classes import ABSENT, Columns, Views, views_of
 from unpooled.protocol.messages import Tree
 
+_CLASS_AXIS = {"people": -1, "outcome": -1, "ones": -2, "numbers": -2, "squares": -2}
 CONCENTRATION = 50.0
 """How alike the sites' class shares are a priori: as if each had seen so many people of the common shares."""
 BETA = 0.5
@@ -121,9 +122,17 @@ def first_views(
     )
 
 
-def counts_of(reply: Tree) -> Counts:
-    """An aggregated reply, its batch of models leading."""
-    return Counts(reply["each"]["people"], reply["each"]["outcome"], **reply["total"])
+def counts_of(reply: Tree, most: int) -> Counts:
+    """An aggregated reply, its batch of models leading; nobody belongs to a class not asked about."""
+    parts = {**reply["total"], **reply["each"]}
+    found = {name: _widened(parts[name], axis, most) for name, axis in _CLASS_AXIS.items()}
+    return Counts(**found, square=parts["square"], entropy=parts["entropy"])
+
+
+def _widened(value: np.ndarray, axis: int, most: int) -> Array:
+    width = [(0, 0)] * value.ndim
+    width[axis] = (0, most - value.shape[axis])
+    return jnp.asarray(np.pad(value, width))
 
 
 def maximise(leaves: tuple[State, Counts], mixture: Mixture) -> tuple[State, Views, Float[Array, ""]]:

@@ -25,8 +25,9 @@ class Settings(BaseModel):
     orthogonal: bool = True
     fourier_columns: Literal["continuous", "all"] = "continuous"
 
-    site_terms: Literal["offsets", "deviations", "none"] = "offsets"
-    """How a site's regression may differ: by an offset per arm, in every coefficient, or not at all."""
+    site_terms: Literal["offsets", "deviations", "covariance", "transfer", "none"] = "offsets"
+    """How a site's regression may differ: by an offset per arm; in every coefficient, equally likely for all
+    sites, or with a covariance learned for each pair, or by the paper's λ; or not at all."""
 
     classes: int | None = Field(default=None, ge=2, le=30)
     """How many latent classes; None: two to eight, by the bound."""

@@ -1,0 +1,24 @@
+"""From the setting `site_terms` to how a regression's coefficients go together between sites."""
+
+from __future__ import annotations
+
+from unpooled.methods.causal_rff.design import Design
+from unpooled.methods.causal_rff.modes import Terms
+from unpooled.methods.causal_rff.regression import PartlyShared, outline
+from unpooled.methods.causal_rff.settings import Settings
+from unpooled.methods.causal_rff.transfer import Covariance, Transfer, make_together
+
+
+def width(settings: Settings, design: Design) -> int:
+    """In how many of the features a site may differ."""
+    return 1 if settings.site_terms in ("offsets", "none") else design.width
+
+
+def make_terms(settings: Settings, design: Design, *, sites: int, binary: bool) -> Terms:
+    differ = settings.site_terms in ("offsets", "deviations")
+    coefficients = outline(design, width(settings, design), differ=differ, binary=binary)
+    if settings.site_terms == "covariance":
+        return make_together(coefficients, Covariance(sites))
+    if settings.site_terms == "transfer":
+        return make_together(coefficients, Transfer(sites, settings.symmetric, settings.transfer))
+    return PartlyShared(coefficients)
