@@ -54,7 +54,7 @@ def people(count: int = 9, *, site: int = 1, seed: int = 5) -> tuple[Rows, dict[
 def features(omega: np.ndarray, u: np.ndarray, log_length: float) -> np.ndarray:
     angles = [float(np.dot(w, u)) / (np.exp(log_length) * np.sqrt(len(u))) for w in np.asarray(omega)]
     waves = [*np.cos(angles), *np.sin(angles)] / np.sqrt(len(angles))
-    return np.concatenate([[1.0], u, waves])
+    return np.concatenate([[1.0], u / np.sqrt(len(u)), waves])
 
 
 def own(made: Functions, free: Any, group: str, site: int) -> np.ndarray:

@@ -108,11 +108,16 @@ def test_factors_lie_between_0_and_1_and_are_symmetric_only_when_asked() -> None
             assert np.array_equal(sharing, sharing.T) == symmetric
 
 
-def test_the_regulariser_is_the_coordinators_and_counts_once() -> None:
-    made = slow.functions()
+@pytest.mark.parametrize("binary", [False, True])
+def test_the_regulariser_is_the_coordinators_and_counts_once(binary: bool) -> None:
+    made = slow.functions(binary=binary)
     free = slow.scattered(made)
     parameters = {"free": free, "fixed": fixed()}
-    size = sum(np.sum(free[group] ** 2) for group in MODELS)
+    y = 0.25 if binary else 1.0
+    weights = [y, y, 0.25, 0.25, 1.0, 1.0]  # y0, y1, w, the 0/1 covariate, two numbers
+    size = sum(weight * np.sum(free["decoder"][:, :, c] ** 2) for c, weight in enumerate(weights))
+    size += np.sum(free["encoder"] ** 2) + 0.25 * np.sum(free["treatment"] ** 2)
+    size += y * np.sum(free["outcome"] ** 2)
     weak = sum(
         np.sum(np.asarray(leaf) ** 2)
         for name in ("length", "noise", "transfer")

@@ -67,8 +67,9 @@ class Gaussian(NamedTuple):
 
     def _drawn(self, points: Tree, each: Tree, index: int, count: int, rng: Any) -> np.ndarray:
         free, moments = jax.tree.map(lambda leaf: leaf[index], (points, each))
-        zeta = float(self.bound.regulariser)
-        return posterior.draw(self.bound.functions, free, moments, regulariser=zeta, count=count, rng=rng)
+        functions = self.bound.functions
+        zeta = float(self.bound.regulariser) * functions.outcome_weight
+        return posterior.draw(functions, free, moments, regulariser=zeta, count=count, rng=rng)
 
     def _bundle(self, free: Tree, index: int, coefficients: np.ndarray) -> Tree:
         """One bundle of draws, [1, …]: the point travels once."""

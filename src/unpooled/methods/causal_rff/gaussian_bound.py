@@ -43,11 +43,10 @@ class Bound(Objective):
 
     def value(self, parameters: Tree, statistics: Tree) -> Array:
         free = parameters["free"]
-        size = sum(jnp.sum(free[group] ** 2) for group in MODELS)
         # Logs of scales, and logits of λ, are known to their order of magnitude.
         known = ("length", "noise", *(("transfer",) if "transfer" in free else ()))
         weak = sum(jnp.sum(leaf**2) for name in known for leaf in jax.tree.leaves(free[name]))
-        return statistics["total"] + self.regulariser * size + 0.5 * weak
+        return statistics["total"] + self.regulariser * self.functions.squares(free) + 0.5 * weak
 
 
 def gain(functions: Functions, free: Tree, rows: Rows, noise: Float[Array, "k n z"]) -> Float[Array, " n"]:
@@ -88,9 +87,10 @@ def start(functions: Functions, sites: int, seed: int) -> Tree:
         theta[1 : 1 + frequencies.shape[1]] = line
         return np.repeat(theta[None] / share, sites, axis=0)
 
-    projection = np.tile(rng.normal(0.0, 1.0 / np.sqrt(inputs), (inputs, size)), 2)
+    projection = np.tile(rng.normal(0.0, 1.0, (inputs, size)), 2)
+    decoded = rng.normal(0.0, 0.3 * np.sqrt(size), (size, count["decoder"]))
     free: Tree = {
-        "decoder": lines(functions.latent, count["decoder"], rng.normal(0.0, 0.3, (size, count["decoder"]))),
+        "decoder": lines(functions.latent, count["decoder"], decoded),
         "encoder": lines(functions.observed, count["encoder"], projection),
         "treatment": lines(functions.observed, count["treatment"], 0.0),
         "outcome": lines(functions.observed, count["outcome"], 0.0),

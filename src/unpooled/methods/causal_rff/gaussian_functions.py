@@ -2,7 +2,7 @@
 
 | on paper              | here                                                                           |
 |-----------------------|--------------------------------------------------------------------------------|
-| φ(u)                  | [1, u, Fourier features of u]: the paper has no intercept and no linear part   |
+| φ(u)                  | [1, u/√d, Fourier features]: the paper has no intercept and no linear part     |
 | f_y0, f_y1, f_w, f_x  | columns of `decoder`, functions of z                                           |
 | f_q0, f_q1            | `encoder`, functions of (y, x), one for each arm                               |
 | p(w given x)          | `treatment`, with its own γ; features of (0, x), whose kernel is one of x      |
@@ -27,6 +27,8 @@ MODELS = {"decoder": "latent", "encoder": "latent", "treatment": "treatment", "o
 """Whose adaptive factors the coefficients of each group of functions are shared by."""
 Y0, Y1, W, X = 0, 1, 2, slice(3, None)
 """Columns of the decoder; the covariates follow, 0/1 before numbers."""
+LOGIT_WEIGHT = 0.25
+"""Logits are expected about twice as large as what is standardised, so they are regularised less."""
 LOG_TWO_PI = float(np.log(2.0 * np.pi))
 
 
@@ -70,6 +72,20 @@ class Functions(eqx.Module):
         """θ^s + Σ_{v≠s} λ^{s,v} θ^v."""
         theta = free[group]
         return jnp.einsum("v,vfc->fc", self.sharing(free, MODELS[group], theta.shape[0])[site], theta)
+
+    @property
+    def outcome_weight(self) -> float:
+        """What the regulariser of an outcome's function is multiplied by."""
+        return LOGIT_WEIGHT if self.binary else 1.0
+
+    def squares(self, free: Tree) -> Float[Array, ""]:
+        """‖θ‖² of all sites, that of logits weighted."""
+        ones = len(self.columns.binary)
+        decoder = np.ones(free["decoder"].shape[2])
+        decoder[:W], decoder[W : X.start + ones] = self.outcome_weight, LOGIT_WEIGHT
+        auxiliary = LOGIT_WEIGHT * jnp.sum(free["treatment"] ** 2)
+        auxiliary = auxiliary + self.outcome_weight * jnp.sum(free["outcome"] ** 2)
+        return jnp.sum(decoder * free["decoder"] ** 2) + jnp.sum(free["encoder"] ** 2) + auxiliary
 
     # ------------------------------------------------------------------------ densities
 
@@ -118,11 +134,14 @@ class Functions(eqx.Module):
 
 
 def features(frequencies: Array, inputs: Float[Array, "*k d"], log_length: Array) -> Float[Array, "*k f"]:
-    """φ(u) = [1, u, Fourier features]; a length-scale of one is √d, about the distance of two people."""
-    flat = inputs.reshape(-1, inputs.shape[-1])
+    """φ(u) = [1, u/√d, Fourier features]: of standardised u, three parts of about the same length.
+
+    So one regulariser means the same in five columns as in fifty; ℓ is in units of √d, too.
+    """
+    flat = inputs.reshape(-1, inputs.shape[-1]) / np.sqrt(inputs.shape[-1])
     parts = [jnp.ones((len(flat), 1)), flat]
     if frequencies.shape[0]:
-        parts.append(fourier_features(frequencies, flat, jnp.exp(log_length) * np.sqrt(flat.shape[1])))
+        parts.append(fourier_features(frequencies, flat, jnp.exp(log_length)))
     return jnp.concatenate(parts, axis=1).reshape(*inputs.shape[:-1], -1)
 
 
