@@ -82,7 +82,7 @@ class Transfer(eqx.Module):
 
 
 class Together(eqx.Module):
-    """See `unpooled.methods.causal_rff.modes.Terms`; the point is the log-variances, then what `between` has."""
+    """See `unpooled.methods.causal_rff.modes.Terms`. The point: log-variances, then `between`'s."""
 
     outline: Outline = eqx.field(static=True)
     between: Covariance | Transfer = eqx.field(static=True)
