@@ -8,6 +8,7 @@ import numpy as np
 
 from unpooled.algorithms.exchange import Procedure, side_by_side
 from unpooled.methods.causal_rff import gibbs, learning
+from unpooled.methods.causal_rff.borrowed import borrowed
 from unpooled.methods.causal_rff.candidate import Found
 from unpooled.methods.causal_rff.classes import travelling
 from unpooled.methods.causal_rff.learning import Learned, most_classes
@@ -51,7 +52,8 @@ class Categorical(NamedTuple):
         drawn, *rest = yield from side_by_side(*steps)
         few = np.linspace(0, len(drawn["level"]) - 1, self.draws).round().astype(int)
         without = _one_draw_each(rest[0]) if rest else None
-        return Found({name: value[few] for name, value in drawn.items()}, without, _told(learned))
+        told = _told(learned) | {"borrowed": borrowed(self.mixture, mode)}
+        return Found({name: value[few] for name, value in drawn.items()}, without, told)
 
     def _without(self, mode: Learned, folds: int) -> Procedure[Learned]:
         many, fold = mode.taking([0] * folds), np.arange(folds)

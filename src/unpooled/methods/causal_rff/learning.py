@@ -35,11 +35,13 @@ class Learned(NamedTuple):
     states: State
     views: Views
     bounds: np.ndarray
+    people: np.ndarray
+    """Expected numbers of people by site, arm and class, from which the states were found."""
     history: tuple[float, ...]
 
     def taking(self, index: list[int]) -> Learned:
-        states, views, bounds = jax.tree.map(lambda leaf: np.asarray(leaf)[index], self[:3])
-        return Learned(states, views, bounds, self.history)
+        states, views, bounds, people = jax.tree.map(lambda leaf: np.asarray(leaf)[index], self[:-1])
+        return Learned(states, views, bounds, people, self.history)
 
 
 def starts(mixture: Mixture, classes: list[int], sites: int, rates: np.ndarray, seed: list[int]) -> Learned:
@@ -52,7 +54,8 @@ def starts(mixture: Mixture, classes: list[int], sites: int, rates: np.ndarray, 
     both = jax.tree.map(
         lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *zip(states, views, strict=True)
     )
-    return Learned(both[0], both[1], np.full(len(classes), -np.inf), ())
+    nobody = np.zeros((len(classes), sites, 2, mixture.most))
+    return Learned(both[0], both[1], np.full(len(classes), -np.inf), nobody, ())
 
 
 def learn(
@@ -62,11 +65,11 @@ def learn(
     for number in range(rounds):
         temper = min(1.0, COLDEST + (1.0 - COLDEST) * number / ANNEALED) if annealed else 1.0
         reply = yield from noted(_expect(learned, fold, temper), -float(learned.bounds.max()))
-        states, views, bounds = one_by_one(
-            maximise, (learned.states, counts_of(reply, mixture.most)), mixture
-        )
+        counts = counts_of(reply, mixture.most)
+        states, views, bounds = one_by_one(maximise, (learned.states, counts), mixture)
         before, now = learned.bounds, np.asarray(bounds)
-        learned = Learned(states, views, now, (*learned.history, float(now.max())))
+        history = (*learned.history, float(now.max()))
+        learned = Learned(states, views, now, np.asarray(counts.people), history)
         if annealed and number + 1 == PRUNED:
             best = _best_starts(learned)
             learned, fold, before = learned.taking(best), fold[best], before[best]
