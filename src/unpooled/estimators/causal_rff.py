@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
+import pandas as pd
+
+from unpooled.diagnostics.borrowing import borrowed
+from unpooled.errors import StudyError
 from unpooled.estimators.base import Estimator
 
 
@@ -68,3 +73,24 @@ class CausalRFF(Estimator):
         self.folds = folds
         self.draws = draws
         self.noise_correlation = noise_correlation
+
+    def borrowed(self) -> pd.DataFrame:
+        """How much of each site's fit (row) comes from the people of each site (column); rows sum to one.
+
+        The diagonal is a site's own share. `docs/decisions/0010-borrowed-share.md` says what exactly it is.
+        """
+        result = self._fitted()
+        shares = borrowed(result.diagnostics, result.sites)
+        if shares is None:
+            raise StudyError(
+                "borrowed shares are told by regressions and latent classes",
+                found=f"the model chosen is '{result.diagnostics.get('chosen')}'",
+                remedy="confounding = 'observed', or latent = 'categorical'",
+            )
+        return shares
+
+    def plot_borrowed(self, path: Path | str) -> Path:
+        """The borrowed shares as a figure at `path`, and as a table beside it."""
+        from unpooled.report.drawing import draw_borrowed
+
+        return draw_borrowed(self.borrowed(), Path(path))

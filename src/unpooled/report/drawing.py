@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from unpooled.report import figures
+from unpooled.diagnostics.borrowing import borrowed
+from unpooled.report import borrowing, figures
 from unpooled.report.model import Model
 
 POINTS = 200
@@ -28,6 +29,9 @@ def write_figures(model: Model, content: dict[str, Any], folder: Path) -> list[P
     histories = _histories(model)
     if histories:
         drawn.append(keep(figures.convergence(histories), _long(histories), folder / "convergence.png"))
+    shares = borrowed(model.result_.diagnostics, model.result_.sites)
+    if shares is not None:
+        drawn.append(draw_borrowed(shares, folder / "borrowed.png"))
     bytes_by_site = traffic_table(content["cost"])
     drawn.append(keep(figures.traffic(bytes_by_site), bytes_by_site, folder / "bytes.png"))
     return drawn
@@ -40,6 +44,11 @@ def keep(ax: Axes, data: pd.DataFrame, path: Path) -> Path:
     figure.savefig(path, dpi=200)
     data.to_csv(path.with_suffix(".csv"), index=False)
     return path
+
+
+def draw_borrowed(shares: pd.DataFrame, path: Path) -> Path:
+    """Who borrows from whom: the figure, and the shares beside it."""
+    return keep(borrowing.borrowed(shares), shares.reset_index(), path)
 
 
 def densities(model: Model) -> pd.DataFrame:

@@ -25,10 +25,10 @@ def new_axes(ax: Axes | None, height: float) -> Axes:
 
 
 def _effect_label(outcome: str, unit: str) -> str:
-    return _literal(f"average effect on {outcome} ({unit})" if unit else f"average effect on {outcome}")
+    return literal(f"average effect on {outcome} ({unit})" if unit else f"average effect on {outcome}")
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """A name as it is written: between two dollars matplotlib would look for a formula."""
     return text.replace("$", r"\$")
 
@@ -136,7 +136,7 @@ def traffic(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         )
         for bars in (up, down):
             ax.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
-        ax.set_yticks(places, [_literal(site) for site in table["site"]])
+        ax.set_yticks(places, [literal(site) for site in table["site"]])
         ax.tick_params(axis="y", length=0)
         ax.margins(x=0.12)
         ax.set_xlabel(unit)
@@ -151,7 +151,7 @@ def _zero(ax: Axes) -> None:
 
 
 def _with_count(summary: pd.DataFrame, name: str) -> str:
-    return f"{_literal(name)}\nn = {int(summary.loc[name, 'n']):,}"
+    return f"{literal(name)}\nn = {int(summary.loc[name, 'n']):,}"
 
 
 def _byte_unit(largest: float) -> tuple[float, str]:

@@ -132,7 +132,9 @@ def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """JSON has no word for infinite or undefined numbers: they become null."""
+    """JSON has no word for infinite or undefined numbers: they become null; nor for arrays: lists."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
     if isinstance(value, dict):
         return {str(key): finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
