@@ -17,6 +17,7 @@ from unpooled.protocol.messages import Tree
 
 CLASSES = tuple(range(2, 9))
 """Numbers of classes that the bound chooses from."""
+PEOPLE_PER_CLASS = 5
 FOLD_ROUNDS = 12
 """Rounds of EM without a fold: it begins at the mode of everybody, which is near."""
 

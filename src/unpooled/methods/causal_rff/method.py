@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure
+from unpooled.errors import StudyError
 from unpooled.maths.fourier import frequencies
 from unpooled.methods.causal_rff import gaussian
 from unpooled.methods.causal_rff.candidate import Candidate
-from unpooled.methods.causal_rff.categorical import CLASSES, FOLD_ROUNDS, Categorical
+from unpooled.methods.causal_rff.categorical import CLASSES, FOLD_ROUNDS, PEOPLE_PER_CLASS, Categorical
 from unpooled.methods.causal_rff.classes import Classes, Columns
 from unpooled.methods.causal_rff.design import make_design
 from unpooled.methods.causal_rff.effects import (
@@ -43,6 +44,7 @@ class CausalRFF:
     takes_incomplete = False
 
     def context(self, settings: Settings, scaling: Tree, seed: int) -> Tree:
+        _require_people(settings, sum(scaling["counts"]))
         rates = np.asarray(scaling["binary_rate"])
         continuous = np.flatnonzero(np.isnan(rates))
         columns = continuous if settings.fourier_columns == "continuous" else np.arange(len(rates))
@@ -60,6 +62,7 @@ class CausalRFF:
             "frequencies": drawn,
             "fourier_columns": columns,
             "sites": len(scaling["counts"]),
+            "people": sum(scaling["counts"]),
             "binary_outcome": scaling["family"] == "binary",
             "outcome_sd": float(scaling["outcome_sd"]),
         }
@@ -161,7 +164,7 @@ def _categorical(settings: Settings, context: Tree, seed: int) -> Candidate:
         make_mixture(_most_classes(settings), _columns(context), binary=bool(context["binary_outcome"])),
         np.clip(rates[np.isfinite(rates)], 0.02, 0.98),
         sites=int(context["sites"]),
-        classes=(settings.classes,) if settings.classes else CLASSES,
+        classes=_classes(settings, context),
         starts=settings.starts,
         rounds=settings.rounds,
         sweeps=settings.sweeps,
@@ -179,6 +182,22 @@ def _functions(settings: Settings, context: Tree) -> Functions:
     return gaussian.make_functions(
         settings, context, _columns(context), binary=bool(context["binary_outcome"])
     )
+
+
+def _classes(settings: Settings, context: Tree) -> tuple[int, ...]:
+    """Numbers of classes that are tried; never so many that a class would have but a few people."""
+    if settings.classes:
+        return (settings.classes,)
+    return tuple(k for k in CLASSES if k == min(CLASSES) or k * PEOPLE_PER_CLASS <= context["people"])
+
+
+def _require_people(settings: Settings, people: int) -> None:
+    if "categorical" in _names(settings) and (settings.classes or 0) * PEOPLE_PER_CLASS > people:
+        raise StudyError(
+            f"latent classes need {PEOPLE_PER_CLASS} people each",
+            found=f"classes = {settings.classes} for {people} people at all sites",
+            remedy=f"at most classes = {people // PEOPLE_PER_CLASS}, or leave it out: the bound chooses",
+        )
 
 
 def _most_classes(settings: Settings) -> int:

@@ -67,16 +67,17 @@ class Counts(NamedTuple):
 
 
 def make_mixture(most: int, columns: Columns, *, binary: bool) -> Mixture:
-    """Outcomes: common, by arm, by class, by both; a site may shift all, an arm, or a single cell."""
-    every = np.ones((2 * most, 1))
-    arms, classes = np.kron(np.eye(2), np.ones((most, 1))), np.kron(np.ones((2, 1)), np.eye(most))
+    """Outcomes: common, by arm, by cell; a site may shift all, an arm, or a single cell.
+
+    As in the paper the arms' functions of z are apart: a class in one arm tells nothing of the other.
+    """
+    every, arms = np.ones((2 * most, 1)), np.kron(np.eye(2), np.ones((most, 1)))
     scale = 4.0 if binary else 1.0  # logits spread more than standardised outcomes
     outcome = make_cells(
         (
             Component(every, scale, learned=False),
             Component(arms, scale, learned=False),
-            Component(classes, 0.3 * scale),
-            Component(np.eye(2 * most), 0.3 * scale),
+            Component(np.eye(2 * most), 0.5 * scale),
         ),
         (
             Component(every, 0.05 * scale),

@@ -1,0 +1,114 @@
+"""CausalRFF as its users meet it: sites that differ, what it refuses, what it gets along with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import unpooled as up
+from unpooled.data.simulation import simulate
+from unpooled.errors import DataError, LimitRefusal, StudyError, UnpooledError
+
+QUICK = {"draws": 40, "classes": 3, "starts": 2, "rounds": 8, "sweeps": 6}
+pytestmark = pytest.mark.slow
+
+
+def tables(sites: int = 2, rows: int = 60) -> dict[str, pd.DataFrame]:
+    made = simulate("causalrff-same", sites=sites, rows=rows, seed=3, coefficient_seed=4).frames
+    return {site: frame[["x1", "x2", "x3", "x4", "x5", "w", "y"]].copy() for site, frame in made.items()}
+
+
+def study(**changed: object) -> up.Study:
+    return up.Study(
+        **{
+            "treatment": "w",
+            "outcome": "y",
+            "covariates": ["x1", "x2", "x3", "x4", "x5"],
+            **changed,
+        }  # type: ignore[arg-type]
+    )
+
+
+def test_one_site_works_and_there_is_nobody_to_borrow_from() -> None:
+    model = up.CausalRFF(seed=1, **QUICK).fit(study(), tables(sites=1))
+    assert np.isfinite(model.ate())
+    lower, upper = model.ate_interval()
+    assert lower < model.ate() < upper
+
+
+def test_more_classes_than_the_data_bear_are_refused_before_anything_is_fitted() -> None:
+    with pytest.raises(StudyError, match="at most classes = 4"):
+        up.CausalRFF(seed=1, **{**QUICK, "classes": 7}).fit(study(), tables(rows=12))
+
+
+def test_an_empty_arm_is_refused_by_the_sites_name() -> None:
+    made = tables()
+    made["site2"]["w"] = 1
+    with pytest.raises(UnpooledError, match="site2"):
+        up.CausalRFF(seed=1, **QUICK).fit(study(), made)
+
+
+def test_constant_covariates_are_refused_by_name() -> None:
+    made = tables()
+    for frame in made.values():
+        frame["x3"] = 1
+    with pytest.raises(DataError, match="x3"):
+        up.CausalRFF(seed=1, **QUICK).fit(study(), made)
+
+
+def test_a_covariate_that_separates_the_arms_of_a_site_is_refused_unless_chance_may_do_it() -> None:
+    made = tables()
+    made["site1"]["x2"] = made["site1"]["w"]
+    with pytest.raises(DataError, match=r"'x2' tells the arms apart exactly at site 'site1'"):
+        up.CausalRFF(seed=1, **QUICK).fit(study(), made)
+    few = tables()
+    few["site1"]["w"] = [0, 0, *[1] * 58]
+    few["site1"]["x2"] = few["site1"]["w"]
+    assert np.isfinite(up.CausalRFF(seed=1, **QUICK).fit(study(), few).ate())
+
+
+def test_categorical_proxies_take_part() -> None:
+    made = tables()
+    for index, frame in enumerate(made.values()):
+        frame["ward"] = np.random.default_rng(index).choice(["a", "b", "c"], len(frame))
+    model = up.CausalRFF(seed=1, **QUICK).fit(study(covariates=["x1", "x2", "x3", "x4", "x5", "ward"]), made)
+    people = made["site1"].drop(columns=["w", "y"]).head(3)
+    assert np.all(np.isfinite(model.effect(people, site="site1")))
+
+
+def test_a_binary_outcomes_effects_are_differences_of_chances() -> None:
+    made = tables()
+    for frame in made.values():
+        frame["y"] = (frame["y"] > frame["y"].median()).astype(int)
+    for confounding in ("observed", "latent"):
+        model = up.CausalRFF(seed=1, confounding=confounding, **QUICK).fit(study(family="binary"), made)
+        draws = model.effect_draws(made["site1"].drop(columns=["w", "y"]), site="site1")
+        assert np.all(np.abs(draws) < 1.0)
+        assert set(np.unique(np.round(model.ite_draws("site1"), 9))) <= {-1.0, 0.0, 1.0}
+        treated, control = (made["site1"].loc[made["site1"]["w"] == arm, "y"].mean() for arm in (1, 0))
+        assert model.ate("site1") == pytest.approx(treated - control, abs=0.35)
+
+
+def test_offsets_need_no_site_matrix_and_deviations_are_refused_where_a_site_is_too_small_for_one() -> None:
+    limits = up.Limits()
+    plain = {"confounding": "observed", "draws": 40}
+    model = up.CausalRFF(seed=1, **plain).fit(study(), tables(rows=15), limits=up.Limits(cell=0))
+    assert np.isfinite(model.ate())
+    with pytest.raises(LimitRefusal, match="features per row"):
+        up.CausalRFF(seed=1, site_terms="deviations", **plain).fit(
+            study(), tables(rows=15), limits=up.Limits(cell=0)
+        )
+    assert limits.share < 1.0
+
+
+def test_a_shifted_site_does_not_pull_the_first_ones_effects_along() -> None:
+    """Outcomes of the second site are ten higher: the first one's effects are as if they were not."""
+    made = tables()
+    alike = up.CausalRFF(seed=1, confounding="observed", draws=100).fit(study(), made)
+    shifted = {site: frame.copy() for site, frame in made.items()}
+    shifted["site2"]["y"] += 10.0
+    moved = up.CausalRFF(seed=1, confounding="observed", draws=100).fit(study(), shifted)
+    people = made["site1"].drop(columns=["w", "y"])
+    change = moved.effect(people, site="site1") - alike.effect(people, site="site1")
+    assert np.abs(change).max() < 0.5
