@@ -32,6 +32,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "causal_rff, observed": ("causal_rff", {"draws": 40, "confounding": "observed", "frequencies": 3}),
+    "causal_rff, transfer": (
+        "causal_rff",
+        {"draws": 40, "confounding": "observed", "frequencies": 1, "site_terms": "transfer"},
+    ),
 }
 """A name, the method, and settings that make it quick."""
 
