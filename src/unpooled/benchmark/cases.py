@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from unpooled.data.simulation import simulate
+from unpooled.data.simulation import simulate, varying
 from unpooled.errors import DataError
 
 IHDP_SITES, IHDP_THIRDS = 3, (83, 83, 83)
@@ -52,15 +51,6 @@ def _first(people: dict[str, pd.DataFrame], sites: int) -> dict[str, pd.DataFram
 
 def _of(truth: pd.DataFrame, people: dict[str, pd.DataFrame]) -> pd.DataFrame:
     return truth.loc[truth["site"].isin(list(people))]
-
-
-def varying(table: pd.DataFrame) -> list[str]:
-    """The covariates that take more than one value and do not repeat an earlier one, as rare flags may."""
-    covariates = table.drop(columns=["w", "y"])
-    covariates = covariates.loc[:, covariates.nunique().to_numpy() > 1]
-    alike = np.abs(np.corrcoef(covariates.to_numpy(float), rowvar=False)) > 1.0 - 1e-9
-    earlier = np.tril(np.atleast_2d(alike), -1).any(axis=1)
-    return [str(name) for name in covariates.columns[~earlier]]
 
 
 def simulated(

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from unpooled.benchmark.cases import TRUTH, Case, varying
+from unpooled.benchmark.cases import TRUTH, Case
 from unpooled.benchmark.cuts import CUTS, LEAST
 from unpooled.data.nhefs import nhefs as demonstration
+from unpooled.data.simulation import varying
 from unpooled.data.splitting import split
 from unpooled.errors import DataError
 from unpooled.site.limits import Limits

@@ -25,6 +25,9 @@ def tell_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> 
         return
     console.print(sites_table(content))
     console.print(spent(content), highlight=False)
+    for said in (choice(content), floor(content)):
+        if said:
+            console.print(said, highlight=False, soft_wrap=True)
     files = f"Everything is in {folder}: result.json, summary.csv, figures/, …"
     console.print(files, highlight=False, soft_wrap=True)
 
@@ -42,6 +45,23 @@ def sentence(content: dict[str, Any]) -> str:
         f"'{content['treatment']}' changes '{content['outcome']}' by {content['ate']:+.3g}{unit} on average "
         f"({content['interval_probability']:.0%} interval {lower:.3g} to {upper:.3g}), {over}"
     )
+
+
+def choice(content: dict[str, Any]) -> str:
+    """Which model the data chose, where there was a choice."""
+    density = content["diagnostics"].get("held_out_density") or {}
+    if not density:
+        return ""
+    told = ", ".join(f"{name} {value:.3f}" for name, value in density.items())
+    chosen = content["diagnostics"]["chosen"]
+    return f"Confounding taken as {chosen}: mean log density of held-out outcomes {told}."
+
+
+def floor(content: dict[str, Any]) -> str:
+    """What no estimator could beat, where the method knows it."""
+    bounds = content.get("minimax_bounds") or []
+    told = "; ".join(f"{row['name']} {row['bound']:.2g}" for row in bounds)
+    return f"What no estimator could beat (error of coefficients, standard units): {told}." if told else ""
 
 
 def sites_table(content: dict[str, Any]) -> Table:

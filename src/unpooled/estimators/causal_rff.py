@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
 from unpooled.diagnostics.borrowing import borrowed
+from unpooled.diagnostics.study_bounds import study_bounds
 from unpooled.errors import StudyError
 from unpooled.estimators.base import Estimator
 
@@ -74,6 +75,17 @@ class CausalRFF(Estimator):
         self.draws = draws
         self.noise_correlation = noise_correlation
 
+    def bounds(self) -> pd.DataFrame:
+        """What no estimator could beat: the paper's minimax bounds for these sites, in standard units.
+
+        Floors under the error of coefficients at the worst truth, mostly far below any real error.
+        """
+        result = self._fitted()
+        found = study_bounds(result.diagnostics, result.context, result.counts)
+        if found is None:
+            raise _not_told(result.diagnostics)
+        return found
+
     def borrowed(self) -> pd.DataFrame:
         """How much of each site's fit (row) comes from the people of each site (column); rows sum to one.
 
@@ -82,11 +94,7 @@ class CausalRFF(Estimator):
         result = self._fitted()
         shares = borrowed(result.diagnostics, result.sites)
         if shares is None:
-            raise StudyError(
-                "borrowed shares are told by regressions and latent classes",
-                found=f"the model chosen is '{result.diagnostics.get('chosen')}'",
-                remedy="confounding = 'observed', or latent = 'categorical'",
-            )
+            raise _not_told(result.diagnostics)
         return shares
 
     def plot_borrowed(self, path: Path | str) -> Path:
@@ -94,3 +102,11 @@ class CausalRFF(Estimator):
         from unpooled.report.drawing import draw_borrowed
 
         return draw_borrowed(self.borrowed(), Path(path))
+
+
+def _not_told(diagnostics: dict[str, Any]) -> StudyError:
+    return StudyError(
+        "borrowed shares are told by regressions and latent classes",
+        found=f"the model chosen is '{diagnostics.get('chosen')}'",
+        remedy="confounding = 'observed', or latent = 'categorical'",
+    )

@@ -18,6 +18,7 @@ import pandas as pd
 from unpooled.coordinator.checkpoint import writing
 from unpooled.coordinator.journal import Journal, line, read_lines
 from unpooled.diagnostics.disclosure import Line, cost, left
+from unpooled.diagnostics.study_bounds import study_bounds
 from unpooled.errors import ResultsError
 from unpooled.methods import method as methods
 from unpooled.report.drawing import write_figures
@@ -109,6 +110,7 @@ def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
     outcome = model.result_
     study = outcome.study
     overall = model.summary(alpha=ALPHA).loc["all sites"]
+    bounds = study_bounds(outcome.diagnostics, outcome.context, outcome.counts)
     return {
         "study": study.name,
         "ate": model.ate(),
@@ -126,6 +128,7 @@ def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
         "study_hash": study.hash,
         "structure_weights": outcome.diagnostics.get("weights", {}),
         "diagnostics": outcome.diagnostics,
+        "minimax_bounds": [] if bounds is None else bounds.to_dict("records"),
         "cost": _cost(outcome, lines),
         "versions": versions(),
     }

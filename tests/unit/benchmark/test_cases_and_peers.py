@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unpooled.benchmark.cases import Case, ihdp, simulated, varying
+from unpooled.benchmark.cases import Case, ihdp, simulated
 from unpooled.benchmark.contenders import CONTENDERS
 from unpooled.benchmark.contenders.peer import Predict, Said, Table, peer
 from unpooled.benchmark.contenders.simple import ESTIMATORS
 from unpooled.benchmark.tables import TABLES
+from unpooled.data.simulation import varying
 from unpooled.errors import DataError
 
 CASE = simulated("fedci-data1", 3, sites=3, rows=20, test=7, valid=5)

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 import unpooled as up
-from unpooled.benchmark.cases import Case, varying
+from unpooled.benchmark.cases import Case
 from unpooled.benchmark.contenders import Cost, Estimator
 from unpooled.benchmark.scores import Estimate
+from unpooled.data.simulation import varying
 from unpooled.estimators import Estimator as Method
 
 Make = Callable[[int], Method]

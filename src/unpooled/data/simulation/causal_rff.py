@@ -80,7 +80,7 @@ def simulate(
     train, tested = (partial(_people, world, shifts, least) for least in (LEAST, 0))
     frames, truth = site_tables(train, sites=sites, rows=rows, seed=seed, part=0)
     test, test_truth = site_tables(tested, sites=sites, rows=test_rows, seed=seed, part=1)
-    return Simulation(name, "continuous", seed, frames, test, truth, test_truth)
+    return Simulation(name, "continuous", seed, frames, test, truth, test_truth, method="causal_rff")
 
 
 def _shifts(name: str, sites: int, delta: float, seed: int) -> np.ndarray:

@@ -39,5 +39,14 @@ class Simulation:
         return _mean_difference(self.truth, "mu1", "mu0")
 
 
+def varying(table: pd.DataFrame) -> list[str]:
+    """The covariates that take more than one value and do not repeat an earlier one, as rare flags may."""
+    covariates = table.drop(columns=["w", "y"])
+    covariates = covariates.loc[:, covariates.nunique().to_numpy() > 1]
+    alike = np.abs(np.corrcoef(covariates.to_numpy(float), rowvar=False)) > 1.0 - 1e-9
+    earlier = np.tril(np.atleast_2d(alike), -1).any(axis=1)
+    return [str(name) for name in covariates.columns[~earlier]]
+
+
 def _mean_difference(truth: pd.DataFrame, of: str, minus: str) -> float:
     return float(np.mean(truth[of].to_numpy(float) - truth[minus].to_numpy(float)))

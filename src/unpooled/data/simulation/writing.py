@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unpooled.data.simulation.simulation import Simulation
+import pandas as pd
+
+from unpooled.data.simulation.simulation import Simulation, varying
 from unpooled.errors import ResultsError
 
 
@@ -40,8 +42,7 @@ def _write(simulation: Simulation, folder: Path) -> Path:
 
 def study_file(simulation: Simulation) -> str:
     """The text of the study file, its paths relative to itself."""
-    first = next(iter(simulation.frames.values()))
-    covariates = ", ".join(f'"{name}"' for name in first.columns if name not in ("w", "y"))
+    covariates = ", ".join(f'"{name}"' for name in varying(pd.concat(simulation.frames.values())))
     sites = "".join(f'\n[sites.{site}]\npath = "{site}.csv"\n' for site in simulation.frames)
     return (
         f'[study]\nname = "{simulation.name}"\nseed = {simulation.seed}\n\n'
