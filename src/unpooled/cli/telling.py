@@ -49,7 +49,7 @@ def sentence(content: dict[str, Any]) -> str:
 
 def choice(content: dict[str, Any]) -> str:
     """Which model the data chose, where there was a choice."""
-    density = content["diagnostics"].get("held_out_density") or {}
+    density = content.get("diagnostics", {}).get("held_out_density") or {}
     if not density:
         return ""
     told = ", ".join(f"{name} {value:.3f}" for name, value in density.items())

@@ -60,8 +60,12 @@ def test_a_results_folder_has_the_figure_where_shares_are_told(model, tmp_path):
     content = {"outcome": "y", "outcome_unit": "", "cost": model.result_.cost}
     without = write_figures(model, content, tmp_path / "without")
     telling = type(model)(model.result_.study, model.draws)
-    telling.result_.diagnostics = TOLD
+    telling.result_.diagnostics = TOLD | {"noise": 0.5}
+    telling.result_.context = {
+        "covariates": 2, "frequencies": [], "rates": [0.5, 0.5], "binary_outcome": False
+    }  # fmt: skip
     drawn = write_figures(telling, content, tmp_path / "with")
     assert {path.name for path in drawn} - {path.name for path in without} == {"borrowed.png"}
     numbers = json.loads(json.dumps(finite(result(telling))))
     assert numbers["diagnostics"]["observed"]["borrowed"] == SHARES.tolist()
+    assert [row["name"] for row in numbers["minimax_bounds"]] == ["Lemma 3", "Lemma 4 (i)", "Lemma 4 (ii)"]
