@@ -19,8 +19,8 @@ SOURCES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "src").rgl
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def readme_reveals() -> dict[str, str]:
-    return {quoted(row[0])[0]: row[1] for row in rows(ROOT / "README.md") if len(row) == 2}
+def readme_reveals(page: str = "README.md") -> dict[str, str]:
+    return {quoted(row[0])[0]: row[1] for row in rows(ROOT / page) if len(row) == 2}
 
 
 @pytest.mark.parametrize(
@@ -30,25 +30,28 @@ def test_the_readme_says_what_each_reply_reveals(reply: type[messages.Message]) 
     assert readme_reveals()[reply.__name__] == reply.reveals
 
 
-def fedci_stages() -> dict[str, Any]:
-    """The classes of the stages of a default FedCI study."""
+def stages_of(name: str) -> dict[str, Any]:
+    """The classes of the stages of a default study."""
     import numpy as np
 
-    method: Any = find("fedci")
+    method: Any = find(name)
     scaling = {
         "correlation": np.eye(2),
         "binary_rate": np.full(2, np.nan),
         "site_moments": np.zeros((2, 8)),
         "counts": [50, 50_000],  # a large site, so that every stage there is takes part
+        "family": "continuous",
+        "outcome_sd": 1.0,
     }
     settings = method.Settings()
     stages = method.stages(settings, method.context(settings, scaling, 0))
     return {type(stage).__name__: stage for stage in stages.values()}
 
 
-def test_the_readme_says_what_each_stage_of_a_default_study_reveals() -> None:
-    found = {name: stage.reveals for name, stage in fedci_stages().items()}
-    said = {name: readme_reveals().get(name) for name in found}
+@pytest.mark.parametrize(("method", "page"), [("fedci", "README.md"), ("causal_rff", "docs/causal_rff.md")])
+def test_a_page_says_what_each_stage_of_a_default_study_reveals(method: str, page: str) -> None:
+    found = {name: stage.reveals for name, stage in stages_of(method).items()}
+    said = {name: readme_reveals(page).get(name) for name in found}
     assert said == found
 
 
