@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from unpooled.methods.causal_rff.classes import Columns
-from unpooled.methods.causal_rff.gaussian_bound import start
-from unpooled.methods.causal_rff.gaussian_functions import Functions
+from unpooled.methods.causal_rff.classes.views import Columns
+from unpooled.methods.causal_rff.gaussian.bound import start
+from unpooled.methods.causal_rff.gaussian.functions import Functions
 from unpooled.protocol.rows import Rows, make_rows
 
 SITES, COVARIATES = 3, 3

@@ -8,8 +8,8 @@ import pytest
 
 from oracle.causal_rff import DESIGN, design_of, fitted, make_tables, stack, sums_of
 from unpooled.maths import partial_pooling as pooling
-from unpooled.methods.causal_rff.modes import find_mode
-from unpooled.methods.causal_rff.regression import Outline, PartlyShared, assemble, outline, prior_of
+from unpooled.methods.causal_rff.observed.modes import find_mode
+from unpooled.methods.causal_rff.observed.regression import Outline, PartlyShared, assemble, outline, prior_of
 
 TABLES = make_tables(2)
 ALL = DESIGN.width

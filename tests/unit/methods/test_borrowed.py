@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from unpooled.methods.causal_rff.borrowed import of_cells
-from unpooled.methods.causal_rff.cells import Counted, Variances, precision, solve
-from unpooled.methods.causal_rff.classes import Columns
-from unpooled.methods.causal_rff.mixture import make_mixture
+from unpooled.methods.causal_rff.classes.borrowed import of_cells
+from unpooled.methods.causal_rff.classes.cells import Counted, Variances, precision, solve
+from unpooled.methods.causal_rff.classes.mixture import make_mixture
+from unpooled.methods.causal_rff.classes.views import Columns
 
 SITES, MOST, CLASSES = 3, 4, 3
 ACTIVE = np.tile(np.arange(MOST) < CLASSES, 2).astype(float)

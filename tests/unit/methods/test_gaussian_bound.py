@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from oracle import gaussian_latent as slow
-from unpooled.methods.causal_rff.gaussian_bound import Bound, gain
-from unpooled.methods.causal_rff.gaussian_functions import MODELS, Functions
+from unpooled.methods.causal_rff.gaussian.bound import Bound, gain
+from unpooled.methods.causal_rff.gaussian.functions import MODELS, Functions
 
 pytestmark = pytest.mark.slow
 

@@ -14,10 +14,10 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy import stats
 
 from oracle import gaussian_latent as slow
-from unpooled.methods.causal_rff import gaussian_posterior as posterior
-from unpooled.methods.causal_rff.gaussian_effects import GaussianModel
-from unpooled.methods.causal_rff.gaussian_functions import Functions
-from unpooled.methods.causal_rff.gaussian_latent import Sampler
+from unpooled.methods.causal_rff.gaussian import posterior
+from unpooled.methods.causal_rff.gaussian.effects import GaussianModel
+from unpooled.methods.causal_rff.gaussian.functions import Functions
+from unpooled.methods.causal_rff.gaussian.latent import Sampler
 from unpooled.methods.causal_rff.outcomes import OutcomeScale
 from unpooled.protocol.rows import Rows, make_rows
 

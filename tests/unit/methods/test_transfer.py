@@ -9,11 +9,11 @@ import pytest
 
 from oracle.causal_rff import DESIGN, design_of, fitted, make_tables, stack, sums_of
 from unpooled.errors import StudyError
-from unpooled.methods.causal_rff.modes import Terms, draw, find_mode, mean, told
-from unpooled.methods.causal_rff.regression import SPREAD, outline
+from unpooled.methods.causal_rff.observed.modes import Terms, draw, find_mode, mean, told
+from unpooled.methods.causal_rff.observed.regression import SPREAD, outline
+from unpooled.methods.causal_rff.observed.site_terms import make_terms
+from unpooled.methods.causal_rff.observed.transfer import Covariance, Transfer, make_together
 from unpooled.methods.causal_rff.settings import Settings
-from unpooled.methods.causal_rff.site_terms import make_terms
-from unpooled.methods.causal_rff.transfer import Covariance, Transfer, make_together
 
 SIZES = (31, 44, 38)
 TABLES = make_tables(2, SIZES)

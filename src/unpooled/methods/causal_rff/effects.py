@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_rff.classes import Columns, Views, of_covariates, of_outcome, of_treatment
-from unpooled.methods.causal_rff.design import Design
-from unpooled.methods.causal_rff.gaussian_effects import GaussianModel
+from unpooled.methods.causal_rff.classes.views import Columns, Views, of_covariates, of_outcome, of_treatment
+from unpooled.methods.causal_rff.gaussian.effects import GaussianModel
+from unpooled.methods.causal_rff.observed.design import Design
+from unpooled.methods.causal_rff.observed.regression import linear_predictor
 from unpooled.methods.causal_rff.outcomes import OutcomeScale
-from unpooled.methods.causal_rff.regression import linear_predictor
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage

@@ -9,11 +9,10 @@ import numpy as np
 from unpooled.algorithms.exchange import Procedure
 from unpooled.errors import StudyError
 from unpooled.maths.fourier import frequencies
-from unpooled.methods.causal_rff import gaussian
 from unpooled.methods.causal_rff.candidate import Candidate
-from unpooled.methods.causal_rff.categorical import CLASSES, FOLD_ROUNDS, PEOPLE_PER_CLASS, Categorical
-from unpooled.methods.causal_rff.classes import Classes, Columns
-from unpooled.methods.causal_rff.design import make_design
+from unpooled.methods.causal_rff.classes.candidate import CLASSES, FOLD_ROUNDS, PEOPLE_PER_CLASS, Categorical
+from unpooled.methods.causal_rff.classes.mixture import make_mixture
+from unpooled.methods.causal_rff.classes.views import Classes, Columns
 from unpooled.methods.causal_rff.effects import (
     AverageEffect,
     ClassModel,
@@ -24,13 +23,14 @@ from unpooled.methods.causal_rff.effects import (
     each_individual,
 )
 from unpooled.methods.causal_rff.fit import fit
-from unpooled.methods.causal_rff.gaussian_functions import Functions
-from unpooled.methods.causal_rff.mixture import make_mixture
-from unpooled.methods.causal_rff.observed import FOLD_STEPS, STEPS, Observed
+from unpooled.methods.causal_rff.gaussian import candidate as gaussian
+from unpooled.methods.causal_rff.gaussian.functions import Functions
+from unpooled.methods.causal_rff.observed.candidate import FOLD_STEPS, STEPS, Observed
+from unpooled.methods.causal_rff.observed.design import make_design
+from unpooled.methods.causal_rff.observed.regression import Regression
+from unpooled.methods.causal_rff.observed.site_terms import make_terms, width
 from unpooled.methods.causal_rff.outcomes import outcome_scale
-from unpooled.methods.causal_rff.regression import Regression
 from unpooled.methods.causal_rff.settings import Settings
-from unpooled.methods.causal_rff.site_terms import make_terms, width
 from unpooled.methods.method import Fitted
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows

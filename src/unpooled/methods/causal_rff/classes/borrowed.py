@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.maths.borrowing import partly_shared
-from unpooled.methods.causal_rff.cells import Cells, Counted, Variances, precision, prior_of, sums_of
-from unpooled.methods.causal_rff.learning import Learned
-from unpooled.methods.causal_rff.mixture import Mixture
+from unpooled.methods.causal_rff.classes.cells import Cells, Counted, Variances, precision, prior_of, sums_of
+from unpooled.methods.causal_rff.classes.learning import Learned
+from unpooled.methods.causal_rff.classes.mixture import Mixture
 
 
 def borrowed(mixture: Mixture, mode: Learned) -> np.ndarray:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from unpooled.methods.causal_rff.design import Design
-from unpooled.methods.causal_rff.modes import Terms
-from unpooled.methods.causal_rff.regression import PartlyShared, outline
+from unpooled.methods.causal_rff.observed.design import Design
+from unpooled.methods.causal_rff.observed.modes import Terms
+from unpooled.methods.causal_rff.observed.regression import PartlyShared, outline
+from unpooled.methods.causal_rff.observed.transfer import Covariance, Transfer, make_together
 from unpooled.methods.causal_rff.settings import Settings
-from unpooled.methods.causal_rff.transfer import Covariance, Transfer, make_together
 
 
 def width(settings: Settings, design: Design) -> int:

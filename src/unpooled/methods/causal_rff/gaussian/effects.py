@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_rff.gaussian_functions import Functions, log_chance, log_normal
-from unpooled.methods.causal_rff.gaussian_latent import Latent, Sampler
+from unpooled.methods.causal_rff.gaussian.functions import Functions, log_chance, log_normal
+from unpooled.methods.causal_rff.gaussian.latent import Latent, Sampler
 from unpooled.methods.causal_rff.outcomes import OutcomeScale
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows

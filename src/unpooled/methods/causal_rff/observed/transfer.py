@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from unpooled.errors import StudyError
 from unpooled.maths import site_covariance as solve
-from unpooled.methods.causal_rff.regression import (
+from unpooled.methods.causal_rff.observed.regression import (
     Outline,
     Sums,
     assemble,
@@ -82,7 +82,7 @@ class Transfer(eqx.Module):
 
 
 class Together(eqx.Module):
-    """See `unpooled.methods.causal_rff.modes.Terms`. The point: log-variances, then `between`'s."""
+    """See `unpooled.methods.causal_rff.observed.modes.Terms`. The point: log-variances, then `between`'s."""
 
     outline: Outline = eqx.field(static=True)
     between: Covariance | Transfer = eqx.field(static=True)

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_rff.gaussian_functions import Functions
-from unpooled.methods.causal_rff.gaussian_latent import Sampler
+from unpooled.methods.causal_rff.gaussian.functions import Functions
+from unpooled.methods.causal_rff.gaussian.latent import Sampler
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage

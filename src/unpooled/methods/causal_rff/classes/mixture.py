@@ -15,7 +15,7 @@ import numpy as np
 from jax.scipy.special import betaln, digamma, gammaln
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_rff.cells import (
+from unpooled.methods.causal_rff.classes.cells import (
     Cells,
     Component,
     Counted,
@@ -25,7 +25,7 @@ from unpooled.methods.causal_rff.cells import (
     log_chance,
     make_cells,
 )
-from unpooled.methods.causal_rff.classes import ABSENT, Columns, Views, views_of
+from unpooled.methods.causal_rff.classes.views import ABSENT, Columns, Views, views_of
 from unpooled.protocol.messages import Tree
 
 _CLASS_AXIS = {"people": -1, "outcome": -1, "ones": -2, "numbers": -2, "squares": -2}

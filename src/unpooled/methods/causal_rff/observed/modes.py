@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array
 from scipy.optimize import minimize
 
-from unpooled.methods.causal_rff.regression import SPREAD, Sums
+from unpooled.methods.causal_rff.observed.regression import SPREAD, Sums
 from unpooled.protocol.messages import Tree
 
 REACH = 12.0

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from unpooled.maths import borrowing
 from unpooled.maths import partial_pooling as pooling
 from unpooled.maths.triangles import pack, unpack
-from unpooled.methods.causal_rff.design import Design
+from unpooled.methods.causal_rff.observed.design import Design
 from unpooled.methods.causal_rff.outcomes import OutcomeScale
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
@@ -160,7 +160,7 @@ def beyond_solve(outline: Outline, log_variances: Array, sums: Sums) -> Array:
 
 
 class PartlyShared(eqx.Module):
-    """θ_s = θ + B b_s. See `unpooled.methods.causal_rff.modes.Terms`."""
+    """θ_s = θ + B b_s. See `unpooled.methods.causal_rff.observed.modes.Terms`."""
 
     outline: Outline = eqx.field(static=True)
 

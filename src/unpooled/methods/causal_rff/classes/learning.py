@@ -8,8 +8,7 @@ import jax
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure, ask, noted
-from unpooled.methods.causal_rff.classes import Views, travelling
-from unpooled.methods.causal_rff.mixture import (
+from unpooled.methods.causal_rff.classes.mixture import (
     Mixture,
     State,
     begin,
@@ -17,6 +16,7 @@ from unpooled.methods.causal_rff.mixture import (
     first_views,
     maximise,
 )
+from unpooled.methods.causal_rff.classes.views import Views, travelling
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Tree
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_rff.gaussian_functions import MODELS, Functions
+from unpooled.methods.causal_rff.gaussian.functions import MODELS, Functions
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Objective

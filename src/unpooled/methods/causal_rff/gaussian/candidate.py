@@ -12,13 +12,13 @@ from unpooled.algorithms.exchange import Procedure, ask
 from unpooled.algorithms.minima import Minima
 from unpooled.algorithms.stochastic import stochastic
 from unpooled.maths.fourier import frequencies
-from unpooled.methods.causal_rff import gaussian_posterior as posterior
 from unpooled.methods.causal_rff.candidate import Found
-from unpooled.methods.causal_rff.classes import Columns
-from unpooled.methods.causal_rff.gaussian_bound import Bound, start
-from unpooled.methods.causal_rff.gaussian_effects import GaussianModel
-from unpooled.methods.causal_rff.gaussian_functions import MODELS, Functions
-from unpooled.methods.causal_rff.gaussian_latent import Sampler
+from unpooled.methods.causal_rff.classes.views import Columns
+from unpooled.methods.causal_rff.gaussian import posterior
+from unpooled.methods.causal_rff.gaussian.bound import Bound, start
+from unpooled.methods.causal_rff.gaussian.effects import GaussianModel
+from unpooled.methods.causal_rff.gaussian.functions import MODELS, Functions
+from unpooled.methods.causal_rff.gaussian.latent import Sampler
 from unpooled.methods.causal_rff.outcomes import OutcomeScale
 from unpooled.methods.causal_rff.settings import Settings
 from unpooled.protocol.messages import Tree

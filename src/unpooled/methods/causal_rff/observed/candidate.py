@@ -11,11 +11,11 @@ import jax
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure, ask
-from unpooled.methods.causal_rff import modes
 from unpooled.methods.causal_rff.candidate import Found
-from unpooled.methods.causal_rff.design import Design
-from unpooled.methods.causal_rff.modes import Mode, Terms
-from unpooled.methods.causal_rff.regression import Sums, sums_of
+from unpooled.methods.causal_rff.observed import modes
+from unpooled.methods.causal_rff.observed.design import Design
+from unpooled.methods.causal_rff.observed.modes import Mode, Terms
+from unpooled.methods.causal_rff.observed.regression import Sums, sums_of
 from unpooled.protocol.messages import Tree
 
 FOLD_DRAWS = 50

@@ -16,11 +16,10 @@ from polyagamma import random_polyagamma
 
 from unpooled.algorithms.exchange import Procedure, ask
 from unpooled.maths import partial_pooling as pooling
-from unpooled.methods.causal_rff import cells as cell
-from unpooled.methods.causal_rff.cells import Cells, Counted, Variances
-from unpooled.methods.causal_rff.classes import ABSENT, Views, travelling, views_of
-from unpooled.methods.causal_rff.learning import Learned, most_classes
-from unpooled.methods.causal_rff.mixture import (
+from unpooled.methods.causal_rff.classes import cells as cell
+from unpooled.methods.causal_rff.classes.cells import Cells, Counted, Variances
+from unpooled.methods.causal_rff.classes.learning import Learned, most_classes
+from unpooled.methods.causal_rff.classes.mixture import (
     BETA,
     CONCENTRATION,
     Counts,
@@ -31,6 +30,7 @@ from unpooled.methods.causal_rff.mixture import (
     outcome_counts,
     treatment_counts,
 )
+from unpooled.methods.causal_rff.classes.views import ABSENT, Views, travelling, views_of
 from unpooled.protocol.messages import Tree
 
 STEPS = 5

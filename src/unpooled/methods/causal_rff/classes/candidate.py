@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure, side_by_side
-from unpooled.methods.causal_rff import gibbs, learning
-from unpooled.methods.causal_rff.borrowed import borrowed
 from unpooled.methods.causal_rff.candidate import Found
-from unpooled.methods.causal_rff.classes import travelling
-from unpooled.methods.causal_rff.learning import Learned, most_classes
-from unpooled.methods.causal_rff.mixture import Mixture
+from unpooled.methods.causal_rff.classes import gibbs, learning
+from unpooled.methods.causal_rff.classes.borrowed import borrowed
+from unpooled.methods.causal_rff.classes.learning import Learned, most_classes
+from unpooled.methods.causal_rff.classes.mixture import Mixture
+from unpooled.methods.causal_rff.classes.views import travelling
 from unpooled.protocol.messages import Tree
 
 CLASSES = tuple(range(2, 9))
