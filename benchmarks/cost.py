@@ -4,6 +4,8 @@
     python benchmarks/cost.py sites --output costs       50 rows a site, 1 ... 200 sites
     python benchmarks/cost.py covariates --output costs  5 sites x 200 rows, 5 ... 80 covariates
     python benchmarks/cost.py default --output costs     the default settings at three sizes
+    python benchmarks/cost.py rff-sites --output costs   CausalRFF, 50 rows a site, 5 ... 100 sites
+    python benchmarks/cost.py rff-rows --output costs    CausalRFF, 5 sites, 50 ... 20,000 rows a site
 
 Every point has a process of its own. Cold: it has compiled nothing before. Warm: the median of further
 fits with other seeds. A point in the output folder's CSV is not measured again; then the curve is drawn.
@@ -21,6 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pandas as pd
 
@@ -39,22 +42,30 @@ CURVES = {
         {"sites": sites, "rows": rows, "covariates": 20, "structure": "auto"}
         for sites, rows in ((5, 50), (5, 500), (3, 2_000))
     ],
+    "rff-sites": [{"sites": sites, "rows": 50} for sites in (5, 20, 50, 100)],
+    "rff-rows": [{"sites": 5, "rows": rows} for rows in (50, 500, 2_000, 20_000)],
 }
 LONG = 150.0
 """Of a fit that took so many seconds cold, compilation is a small part: it is not done again."""
 
 
-def measure(sites: int, rows: int, covariates: int, structure: str) -> dict[str, float]:
-    """One point, in this process."""
+def measure(sites: int, rows: int, **fedci: Any) -> dict[str, float]:
+    """One point, in this process: FedCI where covariates and structure are given, else CausalRFF."""
     import unpooled as up
-    from unpooled.data.simulation import simulate
+    from unpooled.data.simulation import simulate, varying
 
-    made = simulate("fedci-data1", sites=sites, rows=rows, seed=1, dimension=covariates)
-    study = up.Study(treatment="w", outcome="y", covariates=[f"x{i + 1}" for i in range(covariates)])
+    if fedci:
+        made = simulate("fedci-data1", sites=sites, rows=rows, seed=1, dimension=fedci["covariates"])
+    else:
+        made = simulate("causalrff-same", sites=sites, rows=rows, seed=1)
+    covariates = varying(pd.concat(made.frames.values()))
+    study = up.Study(treatment="w", outcome="y", covariates=covariates)
     seconds = []
     while len(seconds) < (1 if seconds and seconds[0] > LONG else 4):
+        seed = len(seconds)
+        model = up.FedCI(seed=seed, structure=fedci["structure"]) if fedci else up.CausalRFF(seed=seed)
         started = time.perf_counter()
-        model = up.FedCI(seed=len(seconds), structure=structure).fit(study, made.frames)
+        model.fit(study, made.frames)
         seconds.append(time.perf_counter() - started)
     cost = model.result_.cost
     return {
@@ -90,7 +101,8 @@ def curve(name: str, folder: Path) -> None:
         pd.DataFrame(found).to_csv(path, index=False)
         print(json.dumps(found[-1]), flush=True)
     if name != "default":
-        keep(cost_curve(pd.DataFrame(found), growing=name), pd.DataFrame(found), path.with_suffix(".png"))
+        growing = name.removeprefix("rff-")
+        keep(cost_curve(pd.DataFrame(found), growing=growing), pd.DataFrame(found), path.with_suffix(".png"))
 
 
 def main() -> None:
