@@ -6,6 +6,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
 
 from unpooled.report import style
 from unpooled.report.figures import new_axes
@@ -37,6 +38,8 @@ def cost_curve(points: pd.DataFrame, *, growing: str, ax: Axes | None = None) ->
         ax.set_yscale("log")
         ax.set_xlabel(f"{growing} per site" if growing == "rows" else growing)
         ax.set_title("Cost of a warm fit; slopes between the two largest")
+        ax.set_xticks(size)  # the sizes that were measured, and no others between
+        ax.xaxis.set_minor_locator(NullLocator())
         ax.xaxis.set_major_formatter("{x:,.0f}")
         ax.yaxis.set_major_formatter("{x:g}")
         ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
