@@ -56,9 +56,9 @@ def posterior(sums: Sums, prior: Prior) -> Posterior:
     """The exact posterior and log marginal likelihood."""
     t = prior.site
     own = jnp.einsum("qt,mqr,ru->mtu", t, sums.site_gram, t) + jnp.eye(t.shape[1])
-    site_root = jnp.linalg.cholesky(own)
+    site_root = _each(jnp.linalg.cholesky, own)
     both = jnp.concatenate([sums.site_cross, sums.site_score[:, :, None]], axis=2)
-    white = jax.vmap(forward)(site_root, jnp.einsum("qt,mqp->mtp", t, both))
+    white = _each(forward, site_root, jnp.einsum("qt,mqp->mtp", t, both))
     cross, site_white = white[:, :, :-1], white[:, :, -1]
     gram = sums.gram - jnp.einsum("mtp,mtr->pr", cross, cross)
     score = sums.score - jnp.einsum("mtp,mt->p", cross, site_white)
@@ -79,7 +79,7 @@ def coefficients(fitted: Posterior, prior: Prior, key: Array | None = None) -> C
         site_noise = jax.random.normal(second, fitted.site_white.shape)
     common = prior.common @ back(fitted.common_root, fitted.common_white + common_noise)
     left = fitted.site_white - fitted.site_cross @ common + site_noise
-    return Coefficients(common, jax.vmap(back)(fitted.site_root, left) @ prior.site.T)
+    return Coefficients(common, _each(back, fitted.site_root, left) @ prior.site.T)
 
 
 def variances(fitted: Posterior, prior: Prior, combination: Array, site_combination: Array) -> Array:
@@ -91,7 +91,7 @@ def variances(fitted: Posterior, prior: Prior, combination: Array, site_combinat
         common = forward(fitted.common_root, (beyond @ prior.common).T)
         return jnp.sum(own**2, axis=0) + jnp.sum(common**2, axis=0)
 
-    return jax.vmap(at)(fitted.site_root, fitted.site_cross)
+    return _each(at, fitted.site_root, fitted.site_cross)
 
 
 def expectation_step(
@@ -112,6 +112,11 @@ def forward(root: Array, right: Array) -> Array:
 def back(root: Array, right: Array) -> Array:
     """L⁻ᵀb for a lower triangular L."""
     return jsl.solve_triangular(root, right, lower=True, trans=1)
+
+
+def _each(function: Callable[..., Array], *by_site: Array) -> Array:
+    """Site after site: batched over many, jaxlib's linear algebra may wait for its own threads for ever."""
+    return jax.lax.map(lambda parts: function(*parts), by_site)
 
 
 def log_diagonal(root: Array) -> Array:
