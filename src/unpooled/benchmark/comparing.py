@@ -132,12 +132,7 @@ def _paper_of(known: dict, contender: str, arrangement: str, sites: int) -> tupl
     return found[0] if found else (np.nan, np.nan)
 
 
-def own_method(table: str) -> str:
-    """Whose table it is: the method it was made for, FedCI where the paper has none."""
-    return "causal_rff" if table.startswith("causalrff") else "fedci"
-
-
-def verdict(summary: pd.DataFrame, ours: str = "fedci") -> str:
+def verdict(summary: pd.DataFrame, ours: str) -> str:
     """For how many numbers of sites ours is lower: than the paper's, than the best stacked peer's."""
     mine = summary.loc[(summary["contender"] == ours) & (summary["arrangement"] == "federated")]
     peers = summary.loc[

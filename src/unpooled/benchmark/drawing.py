@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 
 from unpooled.benchmark.comparing import in_common, summarise
+from unpooled.benchmark.tables import Table
 from unpooled.report import comparisons
 from unpooled.report.drawing import keep
 
-OURS = "fedci"
 
-
-def write_figures(cells: pd.DataFrame, folder: Path, table: str) -> list[Path]:
+def write_figures(cells: pd.DataFrame, folder: Path, table: Table) -> list[Path]:
     """Whatever the cells allow; the paths of the figures."""
     folder.mkdir(parents=True, exist_ok=True)
     done = cells.loc[pd.isna(cells["error"])]
@@ -23,24 +22,26 @@ def write_figures(cells: pd.DataFrame, folder: Path, table: str) -> list[Path]:
         return []
     drawn = []
     for name, part, series in (
-        ("arrangements", summary.loc[summary["contender"] == OURS], "arrangement"),
-        ("inter-dependency", _federated(summary), "contender"),
+        ("arrangements", summary.loc[summary["contender"] == table.method], "arrangement"),
+        ("inter-dependency", _federated(summary, table.method), "contender"),
     ):
         if len(set(part[series])) > 1:
             ax = comparisons.by_sites(part, measure="prediction", series=series)
-            drawn.append(keep(ax, part, folder / f"{table}-{name}.png"))
+            drawn.append(keep(ax, part, folder / f"{table.name}-{name}.png"))
     fair = summarise(in_common(done))
     most = fair.loc[fair["sites"] == fair["sites"].max()]
     pooled = most.loc[(most["arrangement"] == "combined") | (most["arrangement"] == "federated")]
-    drawn.append(keep(comparisons.ranking(pooled, ours=OURS), pooled, folder / f"{table}-ranking.png"))
-    ours = done.loc[(done["contender"] == OURS) & _apart(done)]
+    drawn.append(
+        keep(comparisons.ranking(pooled, ours=table.method), pooled, folder / f"{table.name}-ranking.png")
+    )
+    ours = done.loc[(done["contender"] == table.method) & _apart(done)]
     if len(ours):
-        drawn.append(keep(comparisons.ate_by_sites(ours), ours, folder / f"{table}-ate.png"))
+        drawn.append(keep(comparisons.ate_by_sites(ours), ours, folder / f"{table.name}-ate.png"))
     return drawn
 
 
-def _federated(summary: pd.DataFrame) -> pd.DataFrame:
-    ours = [str(name).startswith(OURS) for name in summary["contender"]]
+def _federated(summary: pd.DataFrame, method: str) -> pd.DataFrame:
+    ours = [str(name).startswith(method) for name in summary["contender"]]
     return summary.loc[_apart(summary) & np.array(ours)]
 
 

@@ -72,7 +72,7 @@ def run(
 
         chosen = tables.find(table)
         counts = sites or ([max(chosen.sites)] if quick else list(chosen.sites))
-        names = methods or list(tables.QUICK if quick else chosen.contenders)
+        names = methods or list((chosen.method, *tables.QUICK) if quick else chosen.contenders)
         todo = cells(
             contenders=names,
             sites=counts,
@@ -81,7 +81,7 @@ def run(
         )
         _tell_absent(names)
         _run(chosen, todo, store, ihdp, show=not quiet)
-        _show(store, table, None)
+        _show(store, chosen, None)
 
 
 @app.command()
@@ -101,7 +101,7 @@ def compare(
     with answering(debug=debug):
         from unpooled.benchmark import tables
 
-        _show(store, tables.find(table).name, paper, view, every=every)
+        _show(store, tables.find(table), paper, view, every=every)
 
 
 @app.command()
@@ -117,7 +117,7 @@ def figures(
         from unpooled.benchmark.drawing import write_figures
 
         chosen = tables.find(table)
-        for path in write_figures(_cells(store, chosen.name), output, chosen.name):
+        for path in write_figures(_cells(store, chosen.name), output, chosen):
             typer.echo(str(path))
 
 
@@ -143,12 +143,13 @@ def _run(table: Table, todo: list[Cell], store: Path, folder: Path | None, *, sh
             progress.update(task, advance=1, description=what)
 
 
-def _show(store: Path, table: str, paper: Path | None, view: str = "errors", *, every: bool = False) -> None:
+def _show(
+    store: Path, table: Table, paper: Path | None, view: str = "errors", *, every: bool = False
+) -> None:
     from unpooled.benchmark.comparing import (
         VIEWS,
         in_common,
         markdown,
-        own_method,
         summarise,
         verdict,
         with_paper,
@@ -157,15 +158,15 @@ def _show(store: Path, table: str, paper: Path | None, view: str = "errors", *, 
 
     if view not in VIEWS:
         raise StudyError("the view must be known", found=f"'{view}'", remedy=nearest(view, VIEWS))
-    cells = _cells(store, table)
+    cells = _cells(store, table.name)
     if not every and not in_common(cells).empty:
         cells = in_common(cells)
     summary = summarise(cells, VIEWS[view])
     if view in ("errors", "overview"):
-        summary = with_paper(summary, paper, table)
+        summary = with_paper(summary, paper, table.name)
     typer.echo(markdown(summary, VIEWS[view]))
     if view in ("errors", "overview"):
-        typer.echo("\n" + verdict(summary, own_method(table)))
+        typer.echo("\n" + verdict(summary, table.method))
 
 
 def _cells(store: Path, table: str) -> DataFrame:

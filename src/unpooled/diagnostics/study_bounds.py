@@ -30,7 +30,7 @@ def study_bounds(diagnostics: Mapping[str, Any], context: Any, counts: Sequence[
         counts,
         max(features // 2, 1),
         proxies,
-        float(diagnostics["noise"]),
+        float(told["noise"]),
         transfer,
         outcome="binary" if context["binary_outcome"] else "continuous",
         proxies_kind="binary" if binary.mean() > 0.5 else "continuous",

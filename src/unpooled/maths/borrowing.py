@@ -12,7 +12,6 @@ but of a small site's fit that is more. See docs/decisions/0010-borrowed-share.m
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -34,7 +33,7 @@ def partly_shared(sums: pooling.Sums, prior: pooling.Prior) -> Float[Array, "m m
         beyond = units.T @ seen - own.T @ cross
         return own, forward(fitted.common_root, prior.common.T @ beyond.T)
 
-    own, common = jax.vmap(parts)(fitted.site_root, fitted.site_cross, sums.site_gram, sums.site_cross)
+    own, common = pooling.each(parts, fitted.site_root, fitted.site_cross, sums.site_gram, sums.site_cross)
     together = jnp.einsum("srq,vrq->sv", common, common)
     return shares(together + jnp.diag(jnp.sum(own**2, axis=(1, 2))))
 

@@ -8,13 +8,15 @@ joint system one after the other (a Schur complement), which leaves a system of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
+
+Result = TypeVar("Result")
 
 
 class Sums(eqx.Module):
@@ -56,9 +58,9 @@ def posterior(sums: Sums, prior: Prior) -> Posterior:
     """The exact posterior and log marginal likelihood."""
     t = prior.site
     own = jnp.einsum("qt,mqr,ru->mtu", t, sums.site_gram, t) + jnp.eye(t.shape[1])
-    site_root = _each(jnp.linalg.cholesky, own)
+    site_root = each(jnp.linalg.cholesky, own)
     both = jnp.concatenate([sums.site_cross, sums.site_score[:, :, None]], axis=2)
-    white = _each(forward, site_root, jnp.einsum("qt,mqp->mtp", t, both))
+    white = each(forward, site_root, jnp.einsum("qt,mqp->mtp", t, both))
     cross, site_white = white[:, :, :-1], white[:, :, -1]
     gram = sums.gram - jnp.einsum("mtp,mtr->pr", cross, cross)
     score = sums.score - jnp.einsum("mtp,mt->p", cross, site_white)
@@ -79,7 +81,7 @@ def coefficients(fitted: Posterior, prior: Prior, key: Array | None = None) -> C
         site_noise = jax.random.normal(second, fitted.site_white.shape)
     common = prior.common @ back(fitted.common_root, fitted.common_white + common_noise)
     left = fitted.site_white - fitted.site_cross @ common + site_noise
-    return Coefficients(common, _each(back, fitted.site_root, left) @ prior.site.T)
+    return Coefficients(common, each(back, fitted.site_root, left) @ prior.site.T)
 
 
 def variances(fitted: Posterior, prior: Prior, combination: Array, site_combination: Array) -> Array:
@@ -91,7 +93,7 @@ def variances(fitted: Posterior, prior: Prior, combination: Array, site_combinat
         common = forward(fitted.common_root, (beyond @ prior.common).T)
         return jnp.sum(own**2, axis=0) + jnp.sum(common**2, axis=0)
 
-    return _each(at, fitted.site_root, fitted.site_cross)
+    return each(at, fitted.site_root, fitted.site_cross)
 
 
 def expectation_step(
@@ -114,7 +116,7 @@ def back(root: Array, right: Array) -> Array:
     return jsl.solve_triangular(root, right, lower=True, trans=1)
 
 
-def _each(function: Callable[..., Array], *by_site: Array) -> Array:
+def each(function: Callable[..., Result], *by_site: Array) -> Result:
     """Site after site: batched over many, jaxlib's linear algebra may wait for its own threads for ever."""
     return jax.lax.map(lambda parts: function(*parts), by_site)
 

@@ -115,7 +115,8 @@ def test_the_papers_number_stands_beside_ours_with_its_task(tmp_path: Path) -> N
     text = markdown(shown, ("imputation", "prediction"))
     assert "9.87 ± 0.05 (imputation)" in text
     assert text.count("9.87") == 1
-    said = verdict(pd.concat([shown, shown.assign(contender="gp", arrangement="combined", prediction=0.5)]))
+    peers = shown.assign(contender="gp", arrangement="combined", prediction=0.5)
+    said = verdict(pd.concat([shown, peers]), "fedci")
     assert "paper's fedci (imputation) in 1 of 1" in said
     assert "peer (imputation) in 0 of 1" in said  # a tie is no win
     assert "peer (prediction) in 0 of 1" in said

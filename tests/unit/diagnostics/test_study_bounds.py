@@ -17,7 +17,7 @@ CONTEXT: dict[str, Any] = {
 
 
 def told(chosen: str) -> dict[str, Any]:
-    return {"chosen": chosen, "noise": 0.7, chosen: {"borrowed": SHARES, "classes": 6}}
+    return {"chosen": chosen, chosen: {"borrowed": SHARES, "classes": 6, "noise": 0.7}}
 
 
 @pytest.mark.parametrize(("chosen", "half"), [("observed", 4), ("categorical", 3)])

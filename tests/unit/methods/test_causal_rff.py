@@ -91,7 +91,6 @@ def test_a_binary_outcomes_effects_are_differences_of_chances() -> None:
 
 
 def test_offsets_need_no_site_matrix_and_deviations_are_refused_where_a_site_is_too_small_for_one() -> None:
-    limits = up.Limits()
     plain = {"confounding": "observed", "draws": 40}
     model = up.CausalRFF(seed=1, **plain).fit(study(), tables(rows=15), limits=up.Limits(cell=0))
     assert np.isfinite(model.ate())
@@ -99,7 +98,6 @@ def test_offsets_need_no_site_matrix_and_deviations_are_refused_where_a_site_is_
         up.CausalRFF(seed=1, site_terms="deviations", **plain).fit(
             study(), tables(rows=15), limits=up.Limits(cell=0)
         )
-    assert limits.share < 1.0
 
 
 def test_a_shifted_site_does_not_pull_the_first_ones_effects_along() -> None:

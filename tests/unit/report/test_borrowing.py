@@ -13,7 +13,11 @@ from unpooled.report.drawing import draw_borrowed, write_figures
 from unpooled.report.results import finite, result
 
 SHARES = np.array([[0.86, 0.14], [-0.04, 1.04]])
-TOLD = {"chosen": "observed", "observed": {"borrowed": SHARES}, "categorical": {"borrowed": np.eye(2)}}
+TOLD = {
+    "chosen": "observed",
+    "observed": {"borrowed": SHARES, "noise": 0.5},
+    "categorical": {"borrowed": np.eye(2)},
+}
 
 
 def _frame(count=2):
@@ -60,7 +64,7 @@ def test_a_results_folder_has_the_figure_where_shares_are_told(model, tmp_path):
     content = {"outcome": "y", "outcome_unit": "", "cost": model.result_.cost}
     without = write_figures(model, content, tmp_path / "without")
     telling = type(model)(model.result_.study, model.draws)
-    telling.result_.diagnostics = TOLD | {"noise": 0.5}
+    telling.result_.diagnostics = TOLD
     telling.result_.context = {
         "covariates": 2, "frequencies": [], "rates": [0.5, 0.5], "binary_outcome": False
     }  # fmt: skip

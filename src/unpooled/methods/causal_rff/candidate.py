@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from unpooled.algorithms.exchange import Procedure
 from unpooled.protocol.messages import Tree
 
@@ -15,6 +17,11 @@ class Found(NamedTuple):
     draws: Tree
     without: Tree | None
     diagnostics: dict[str, Any]
+
+
+def noise_sd(draws: Tree) -> float:
+    """The noise's sd over draws and arms, in standard units."""
+    return float(np.sqrt(np.mean(draws["noise"])))
 
 
 class Candidate(Protocol):

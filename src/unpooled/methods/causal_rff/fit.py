@@ -32,8 +32,7 @@ def fit(candidates: dict[str, Candidate], folds: int) -> Procedure[Fit]:
     draws = found[chosen].draws
     reply = yield from ask(f"effect/{chosen}", {"free": {}, "fixed": {"draw": draws}})
     diagnostics = {name: each.diagnostics for name, each in found.items()}
-    noise = float(np.sqrt(np.mean(np.asarray(draws["noise"])))) if "noise" in draws else 1.0
-    diagnostics |= {"chosen": chosen, "held_out_density": density, "noise": noise}
+    diagnostics |= {"chosen": chosen, "held_out_density": density}
     # [draws, sites], or of a bundle of draws [1, sites, draws].
     effects = np.asarray(reply["each"]["effect"])
     if effects.ndim == 3:

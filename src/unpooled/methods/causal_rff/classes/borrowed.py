@@ -20,10 +20,11 @@ def borrowed(mixture: Mixture, mode: Learned) -> np.ndarray:
     return np.asarray(of_cells(mixture.outcome, jnp.tile(state.active, 2), by_cell, state.outcome))
 
 
+@jax.jit
 def of_cells(
     cells: Cells, active: Array, people: Float[Array, "m c"], variances: Variances
 ) -> Float[Array, "m m"]:
     """The outcomes themselves do not matter, only how much the people of each cell tell."""
     counted = Counted(people, jnp.zeros_like(people), jnp.zeros(2))
-    seen = sums_of(cells, counted, precision(cells, counted, variances))
+    seen = sums_of(*precision(cells, counted, variances))
     return partly_shared(seen, prior_of(cells, active, variances.values))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure, side_by_side
-from unpooled.methods.causal_rff.candidate import Found
+from unpooled.methods.causal_rff.candidate import Found, noise_sd
 from unpooled.methods.causal_rff.classes import gibbs, learning
 from unpooled.methods.causal_rff.classes.borrowed import borrowed
 from unpooled.methods.causal_rff.classes.learning import Learned, most_classes
@@ -53,7 +53,7 @@ class Categorical(NamedTuple):
         drawn, *rest = yield from side_by_side(*steps)
         few = np.linspace(0, len(drawn["level"]) - 1, self.draws).round().astype(int)
         without = _one_draw_each(rest[0]) if rest else None
-        told = _told(learned) | {"borrowed": borrowed(self.mixture, mode)}
+        told = _told(learned) | {"borrowed": borrowed(self.mixture, mode), "noise": noise_sd(drawn)}
         return Found({name: value[few] for name, value in drawn.items()}, without, told)
 
     def _without(self, mode: Learned, folds: int) -> Procedure[Learned]:

@@ -1,7 +1,7 @@
 """Expected outcomes of cells (arm × class) that sites share in part: y in cell c of site s has mean θ_sc.
 
 θ_s is a sum of components, each with a variance of its own that is learned: what all cells share, what an
-arm shares, what a class shares, … and the same again for a site. Numbers have Gaussian noise; 0/1 outcomes
+arm shares, what is a cell's own, and the same again for a site. Numbers have Gaussian noise; 0/1 outcomes
 have logits, by the quadratic bound of Jaakkola & Jordan, under which the same solve is a lower bound.
 """
 
@@ -43,10 +43,6 @@ class Cells(eqx.Module):
     expected: tuple[float, ...] = eqx.field(static=True)
     learned: tuple[bool, ...] = eqx.field(static=True)
     binary: bool = eqx.field(static=True)
-
-    @property
-    def noises(self) -> int:
-        return 0 if self.binary else 2
 
     def start(self, sites: int) -> Variances:
         """Variances as expected, and bounds tight at even odds."""
@@ -114,11 +110,12 @@ def improve(cells: Cells, active: Array, counted: Counted, variances: Variances)
 def solve(cells: Cells, active: Array, counted: Counted, variances: Variances) -> Means:
     """θ given the variances."""
     prior = prior_of(cells, active, variances.values)
-    fitted = pooling.posterior(sums_of(cells, counted, precision(cells, counted, variances)), prior)
+    fitted = pooling.posterior(sums_of(*precision(cells, counted, variances)), prior)
     found = pooling.coefficients(fitted, prior)
     every = jnp.eye(len(cells.arm))
     spread = pooling.variances(fitted, prior, every, every)
-    return Means(found.common + found.site, spread, _evidence(cells, active, counted, variances))
+    evidence = fitted.log_evidence + _beyond_solve(cells, counted, variances)
+    return Means(found.common + found.site, spread, evidence)
 
 
 def prior_of(cells: Cells, active: Array, values: Array) -> pooling.Prior:
@@ -129,9 +126,8 @@ def prior_of(cells: Cells, active: Array, values: Array) -> pooling.Prior:
     )
 
 
-def sums_of(cells: Cells, counted: Counted, each: tuple[Array, Array]) -> pooling.Sums:
+def sums_of(weight: Float[Array, "m c"], score: Float[Array, "m c"]) -> pooling.Sums:
     """The solve's statistics from precisions and scores by site and cell: diagonal, as cells are apart."""
-    weight, score = each
     diagonal = jax.vmap(jnp.diag)(weight)
     return pooling.Sums(jnp.diag(weight.sum(axis=0)), score.sum(axis=0), diagonal, diagonal, score)
 
@@ -177,16 +173,29 @@ def people_by_arm(cells: Cells, counted: Counted) -> Float[Array, " 2"]:
 
 def _evidence(cells: Cells, active: Array, counted: Counted, variances: Variances) -> Array:
     """Log evidence of the outcomes given their cells, with the variances' prior."""
-    prior = prior_of(cells, active, variances.values)
-    found = pooling.posterior(sums_of(cells, counted, precision(cells, counted, variances)), prior)
-    values, expected = variances.values, jnp.asarray(cells.expected)
-    learned = jnp.asarray(cells.learned)
-    penalty = 0.5 * PRIOR_LEVELS * jnp.sum(jnp.where(learned, jnp.log(values) + expected / values, 0.0))
-    if cells.binary:
-        tight = variances.tight
-        touching = jax.nn.log_sigmoid(tight) - 0.5 * tight + slope(tight) * tight**2
-        return found.log_evidence + jnp.sum(counted.people * touching) - penalty
+    seen = sums_of(*precision(cells, counted, variances))
+    found = pooling.posterior(seen, prior_of(cells, active, variances.values))
+    return found.log_evidence + _beyond_solve(cells, counted, variances)
+
+
+def _beyond_solve(cells: Cells, counted: Counted, variances: Variances) -> Array:
+    """The log evidence beside the solve's: of bounds or noise, and of the variances a priori."""
+    known = log_prior(cells, variances.values)
+    if not cells.binary:
+        return known + log_noise(cells, counted, variances.values)
+    tight = variances.tight
+    touching = jax.nn.log_sigmoid(tight) - 0.5 * tight + slope(tight) * tight**2
+    return known + jnp.sum(counted.people * touching)
+
+
+def log_prior(cells: Cells, values: Array) -> Array:
+    """Of the log-variances: inverse gamma, as heavy as a few terms of the expected size."""
+    size = jnp.log(values) + jnp.asarray(cells.expected) / values
+    return -0.5 * PRIOR_LEVELS * jnp.sum(jnp.where(jnp.asarray(cells.learned), size, 0.0))
+
+
+def log_noise(cells: Cells, counted: Counted, values: Array) -> Array:
+    """What the evidence of numbers owes to their noise alone."""
     noise = values[-2:]
     by_arm = people_by_arm(cells, counted)
-    rest = jnp.sum(by_arm * jnp.log(2.0 * jnp.pi * noise) + counted.square / noise)
-    return found.log_evidence - 0.5 * rest - penalty
+    return -0.5 * jnp.sum(by_arm * jnp.log(2.0 * jnp.pi * noise) + counted.square / noise)

@@ -137,7 +137,7 @@ def _cells(
     return Variances(values, variances.tight), np.asarray(theta)
 
 
-@partial(jax.jit)
+@jax.jit
 @partial(jax.vmap, in_axes=(None, 0, 0, 0, 0, 0))
 def _compiled(
     cells: Cells, active: Array, counted: Counted, values: Array, weight: Array, key: Array
@@ -158,8 +158,7 @@ def _compiled(
     (final, _), _ = jax.lax.scan(step, (begun, evidence(begun)), jax.random.split(steps, STEPS))
     values = jnp.exp(final)
     prior = cell.prior_of(cells, active, values)
-    each = _said(cells, counted, values, weight)
-    fitted = pooling.posterior(cell.sums_of(cells, counted, each), prior)
+    fitted = pooling.posterior(cell.sums_of(*_said(cells, counted, values, weight)), prior)
     found = pooling.coefficients(fitted, prior, last)
     return values, found.common + found.site
 
@@ -172,12 +171,7 @@ def _said(cells: Cells, counted: Counted, values: Array, weight: Array) -> tuple
 
 def _log_density(cells: Cells, active: Array, counted: Counted, values: Array, weight: Array) -> Array:
     """Of the log-variances, θ integrated out: the evidence and the prior that EM has, on the log scale."""
-    prior = cell.prior_of(cells, active, values)
-    fitted = pooling.posterior(cell.sums_of(cells, counted, _said(cells, counted, values, weight)), prior)
-    expected, learned = jnp.asarray(cells.expected), jnp.asarray(cells.learned)
-    penalty = 0.5 * cell.PRIOR_LEVELS * jnp.sum(jnp.where(learned, jnp.log(values) + expected / values, 0.0))
-    if cells.binary:
-        return fitted.log_evidence - penalty
-    by_arm = cell.people_by_arm(cells, counted)
-    rest = jnp.sum(by_arm * jnp.log(values[-2:]) + counted.square / values[-2:])
-    return fitted.log_evidence - 0.5 * rest - penalty
+    seen = cell.sums_of(*_said(cells, counted, values, weight))
+    found = pooling.posterior(seen, cell.prior_of(cells, active, values)).log_evidence
+    known = found + cell.log_prior(cells, values)
+    return known if cells.binary else known + cell.log_noise(cells, counted, values)

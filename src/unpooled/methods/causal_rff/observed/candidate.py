@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure, ask
-from unpooled.methods.causal_rff.candidate import Found
+from unpooled.methods.causal_rff.candidate import Found, noise_sd
 from unpooled.methods.causal_rff.observed import modes
 from unpooled.methods.causal_rff.observed.design import Design
 from unpooled.methods.causal_rff.observed.modes import Mode, Terms
@@ -65,12 +65,14 @@ class Observed(NamedTuple):
     def sample(self, learned: Regressed, folds: int) -> Procedure[Found]:
         """No further round: the coefficients' posterior is exact, or Laplace's, given the variances."""
         yield from ()
+        drawn = self._drawn(learned)
         diagnostics = {
+            "noise": noise_sd(drawn),
             "length_scale": float(self.design.lengths[learned.best]),
             "evidence": [fit.mode.evidence for fit in learned.fits],
             **modes.told(self.terms, *learned.fits[learned.best]),
         }
-        return Found(self._drawn(learned), self._without(learned), diagnostics)
+        return Found(drawn, self._without(learned), diagnostics)
 
     def _numbers(self, folds: int) -> Procedure[Regressed]:
         """One round: every length-scale, with everybody and without each fold."""
