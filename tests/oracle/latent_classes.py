@@ -21,7 +21,7 @@ def responsibilities(views: dict[str, np.ndarray], people: dict[str, np.ndarray]
             squares = views["weight"][k] * (numbers - views["centre"][k]) ** 2
             value += views["level"][k] - 0.5 * squares.sum()
             if binary:
-                value += views["chance"][int(y), site, w, k]
+                value += views["chance"][site, int(y), w, k]
             else:
                 noise = views["noise"][w]
                 square = (y - views["outcome"][site, w, k]) ** 2 + views["variance"][site, w, k]

@@ -15,6 +15,7 @@ from unpooled.methods.causal_rff.classes import gibbs, learning, mixture
 from unpooled.methods.causal_rff.classes.cells import PRIOR_LEVELS, Component, Counted, Variances, make_cells
 from unpooled.methods.causal_rff.classes.views import Classes, Columns, Views, travelling
 from unpooled.methods.causal_rff.outcomes import OutcomeScale
+from unpooled.protocol.addressing import to_site
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.rows import Rows, make_rows
 
@@ -58,7 +59,8 @@ def _statistics(parameters: Any, stage: Classes, rows: Rows) -> Any:
 
 def answer(stage: Classes, question: Any, rows: list[Rows]) -> dict:
     """What an engine does: ask every site, sum what is summed, stack what is kept by site."""
-    replies = [one_by_one(_statistics, question.parameters, stage, each) for each in rows]
+    asked = [to_site(question, place).parameters for place in range(len(rows))]  # type: ignore[attr-defined]
+    replies = [one_by_one(_statistics, told, stage, each) for told, each in zip(asked, rows, strict=True)]
     total = jax.tree.map(
         lambda *leaves: sum(np.asarray(leaf) for leaf in leaves), *[r["total"] for r in replies]
     )
@@ -179,7 +181,8 @@ def test_fewer_classes_travel_than_there_is_room_for_and_nothing_changes() -> No
     stage = Classes(COLUMNS, OutcomeScale(jnp.ones(()), False), drawn=False)
     wide, narrow = (mixture.make_mixture(most, COLUMNS, binary=False) for most in (5, 2))
     start = begun(wide, [2])
-    same = begun(narrow, [2])._replace(views=Views(**travelling(start.views, 2)))
+    said = travelling(start.views, 2)
+    same = begun(narrow, [2])._replace(views=Views(**said["fixed"], **said["each"]))
     found = [_one_round(m, stage, each, rows) for m, each in ((wide, start), (narrow, same))]
     found = [_one_round(m, stage, each, rows) for m, each in zip((wide, narrow), found, strict=True)]
     np.testing.assert_allclose(found[0].bounds, found[1].bounds, rtol=1e-10)

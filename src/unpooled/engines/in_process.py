@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from unpooled.data import Table, check, read
 from unpooled.errors import StudyError
 from unpooled.methods.method import find
+from unpooled.protocol.addressing import to_site
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
 from unpooled.protocol.messages import Message
@@ -63,15 +64,14 @@ class InProcess:
         return tuple(self._sites)
 
     def exchange(self, question: Message) -> tuple[dict[str, Message], dict[str, Traffic]]:
-        sent = encode(question)
-        received = decode(sent)  # its arrays are read-only, so the sites can share them
-
-        def ask(site: Site) -> tuple[Message, Traffic]:
-            returned = encode(answer(site, received))
+        def ask(place: int, site: Site) -> tuple[Message, Traffic]:
+            sent = encode(to_site(question, place))
+            returned = encode(answer(site, decode(sent)))
             return decode(returned), Traffic(len(sent), len(returned))
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            asked = dict(zip(self._sites, pool.map(ask, self._sites.values()), strict=True))
+            replies = pool.map(ask, range(len(self._sites)), self._sites.values())
+            asked = dict(zip(self._sites, replies, strict=True))
         return {n: reply for n, (reply, _) in asked.items()}, {
             n: traffic for n, (_, traffic) in asked.items()
         }

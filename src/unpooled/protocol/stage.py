@@ -1,7 +1,8 @@
 """A stage: the part of a method that meets the rows, J(θ) = F(θ, Σ_s S_s(θ)).
 
 Parameters are ``{"free": …, "fixed": …}``: the coordinator moves `free`, and gradients are taken with
-respect to it; `fixed` says the rest (which fold is held out, which random key is in use).
+respect to it; `fixed` says the rest (which fold is held out, which random key is in use). An `each` beside
+them holds what concerns one site: it gets its own part only (see `unpooled.protocol.addressing`).
 """
 
 from __future__ import annotations

@@ -71,8 +71,7 @@ def _answer(site: Site, question: Message) -> Message:
             return Statistics(result["total"], result["each"])
         case PullBack(name, parameters, cotangent):
             study = _adopted(site)
-            batch = (parameters["free"], parameters["fixed"], cotangent)
-            return Gradient(*one_by_one(_pull_back, batch, _stage(study, name), study.rows))
+            return Gradient(*one_by_one(_pull_back, (parameters, cotangent), _stage(study, name), study.rows))
         case Together(questions):
             return Replies(tuple(_answer(site, part) for part in questions))
     raise MessageError(
@@ -157,9 +156,10 @@ def _statistics(parameters: Tree, stage: Stage, rows: Rows) -> Tree:
 
 
 def _pull_back(leaves: Tree, stage: Stage, rows: Rows) -> tuple[Tree, jax.Array | None]:
-    free, fixed, cotangent = leaves
-    value, pull = jax.vjp(lambda moving: stage.statistics({"free": moving, "fixed": fixed}, rows), free)
-    mine = jax.tree.map(lambda leaf: leaf[rows.site], cotangent["each"])
-    gradient = pull({"total": cotangent["total"], "each": mine})[0]
+    parameters, cotangent = leaves
+    value, pull = jax.vjp(
+        lambda moving: stage.statistics({**parameters, "free": moving}, rows), parameters["free"]
+    )
+    gradient = pull(cotangent)[0]
     # Statistics with structure travel by `Ask`; a scalar comes along for nothing (Algorithm 1).
     return gradient, value["total"] if isinstance(value["total"], jax.Array) else None

@@ -67,7 +67,7 @@ def on_grid(binary: bool, *, w: float, y: float | None) -> tuple[np.ndarray, lis
 def bundle(made: Functions, free: Any, draws: int = 2) -> Any:
     """As if the decoders were known: every draw is the point's own."""
     own = slow.own(made, free, "decoder", SITE)[:, :2]
-    coefficients = np.tile(own, (draws, slow.SITES, 1, 1))
+    coefficients = np.tile(own, (draws, 1, 1))
     key = jax.random.key_data(jax.random.key(6))
     return jax.tree.map(jnp.asarray, {"point": free, "coefficients": coefficients, "key": key})
 

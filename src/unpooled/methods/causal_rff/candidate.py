@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure
@@ -11,17 +12,22 @@ from unpooled.protocol.messages import Tree
 
 
 class Found(NamedTuple):
-    """Draws [K, …] of the parameters, as its `Model` beside the rows takes them; the same from the fits
-    without each fold [fold, k, …] (None where nobody was held out); how it went."""
+    """Draws of the parameters: `fixed` [K, …] that all sites know, `each` [K, site, …]; the same from the
+    fits without each fold, [fold, k, …] (None where nobody was held out); how it went."""
 
     draws: Tree
-    without: Tree | None
+    without: Tree
     diagnostics: dict[str, Any]
 
 
 def noise_sd(draws: Tree) -> float:
     """The noise's sd over draws and arms, in standard units."""
-    return float(np.sqrt(np.mean(draws["noise"])))
+    return float(np.sqrt(np.mean(draws["fixed"]["noise"])))
+
+
+def at_site(draws: Tree, site: int) -> Tree:
+    """Draws as one site knows them, and as its `Model` beside the rows takes them."""
+    return {**draws["fixed"], **jax.tree.map(lambda leaf: leaf[:, site], draws["each"])}
 
 
 class Candidate(Protocol):

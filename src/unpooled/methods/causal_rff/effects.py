@@ -29,7 +29,7 @@ class RegressionModel(eqx.Module):
     def arms(self, draw: Tree, rows: Rows) -> Float[Array, "n 2"]:
         """Expected outcome in either arm, or its logit."""
         features = self.design.features(rows.covariates, draw["length"])
-        return linear_predictor(features, draw["common"], draw["site"][rows.site])
+        return linear_predictor(features, draw["common"], draw["site"])
 
     def effect(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
         both = self.outcome.expected(self.arms(draw, rows))
@@ -55,7 +55,7 @@ class ClassModel(eqx.Module):
         """Σ_z p(z | x)·(θ₁z − θ₀z): the treatment is set, so it tells nothing of z."""
         views = Views(**draw)
         share = jax.nn.softmax(of_covariates(views, self.columns, rows), axis=1)
-        means = self.outcome.expected(views.outcome[rows.site])
+        means = self.outcome.expected(views.outcome)
         return self.outcome.standardised(share @ (means[1] - means[0]))
 
     def individual(self, draw: Tree, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
@@ -65,7 +65,7 @@ class ClassModel(eqx.Module):
         logs = logs + of_outcome(views, rows, binary=self.outcome.binary)
         first, second = jax.random.split(key)
         chosen = jnp.argmax(logs + jax.random.gumbel(first, logs.shape), axis=1)
-        both = views.outcome[rows.site][:, chosen].T
+        both = views.outcome[:, chosen].T
         return self.outcome.individual(both, views.noise, rows, second, correlation)
 
     def log_density(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
@@ -86,7 +86,7 @@ class AverageEffect(Stage):
     reveals: ClassVar[str] = "draws of the average effect at this site"
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        effect = self.model.effect(parameters["fixed"]["draw"], rows)
+        effect = self.model.effect({**parameters["fixed"], **parameters["each"]}, rows)
         return {"total": {}, "each": {"effect": effect @ rows.present / jnp.sum(rows.present)}}
 
 
@@ -100,7 +100,8 @@ class HeldOut(Stage):
         fixed = parameters["fixed"]
         use = rows.present * (rows.fold == fixed["fold"])
         found = []
-        for model, draws in zip(self.models, fixed["draws"], strict=True):
+        for model, alike, own in zip(self.models, fixed["draws"], parameters["each"], strict=True):
+            draws = {**alike, **own}
             each = jax.lax.map(lambda draw, model=model: model.log_density(draw, rows), draws)
             found.append(use @ (jax.nn.logsumexp(each, axis=0) - jnp.log(each.shape[0])))
         return {"total": {"density": jnp.stack(found), "people": use.sum()}, "each": {}}

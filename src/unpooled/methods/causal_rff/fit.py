@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure, ask, side_by_side
@@ -30,7 +31,7 @@ def fit(candidates: dict[str, Candidate], folds: int) -> Procedure[Fit]:
         density = yield from _held_out(found, folds)
     chosen = max(candidates, key=lambda name: density.get(name, 0.0))
     draws = found[chosen].draws
-    reply = yield from ask(f"effect/{chosen}", {"free": {}, "fixed": {"draw": draws}})
+    reply = yield from ask(f"effect/{chosen}", {"free": {}, **draws})
     diagnostics = {name: each.diagnostics for name, each in found.items()}
     diagnostics |= {"chosen": chosen, "held_out_density": density}
     # [draws, sites], or of a bundle of draws [1, sites, draws].
@@ -42,7 +43,10 @@ def fit(candidates: dict[str, Candidate], folds: int) -> Procedure[Fit]:
 
 def _held_out(found: dict[str, Found], folds: int) -> Procedure[dict[str, float]]:
     """Mean log density of people's outcomes under the fits that did not see them."""
-    fixed = {"fold": np.arange(folds), "draws": tuple(each.without for each in found.values())}
-    reply = yield from ask("held_out", {"free": {}, "fixed": fixed})
+    draws = [each.without for each in found.values()]
+    fixed = {"fold": np.arange(folds), "draws": tuple(one["fixed"] for one in draws)}
+    # [fold, draw, site, …] as it is drawn, [fold, site, draw, …] as it travels.
+    each = jax.tree.map(lambda leaf: np.swapaxes(leaf, 1, 2), tuple(one["each"] for one in draws))
+    reply = yield from ask("held_out", {"free": {}, "fixed": fixed, "each": each})
     total = reply["total"]["density"].sum(axis=0) / reply["total"]["people"].sum()
     return {name: float(value) for name, value in zip(found, total, strict=True)}

@@ -9,7 +9,7 @@ import numpy as np
 from unpooled.algorithms.exchange import Procedure
 from unpooled.errors import StudyError
 from unpooled.maths.fourier import frequencies
-from unpooled.methods.causal_rff.candidate import Candidate
+from unpooled.methods.causal_rff.candidate import Candidate, at_site
 from unpooled.methods.causal_rff.classes.candidate import CLASSES, FOLD_ROUNDS, PEOPLE_PER_CLASS, Categorical
 from unpooled.methods.causal_rff.classes.mixture import make_mixture
 from unpooled.methods.causal_rff.classes.views import Classes, Columns
@@ -115,16 +115,18 @@ class CausalRFF:
     def conditional_effects(
         self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
     ) -> np.ndarray:
-        return each_draw(_models(settings, context)[draws["chosen"]], draws["parameters"], people)
+        model = _models(settings, context)[draws["chosen"]]
+        return each_draw(model, at_site(draws["parameters"], int(people.site)), people)
 
     def individual_effects(
         self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows | None
     ) -> np.ndarray:
         model = _models(settings, context)[draws["chosen"]]
         asked = rows if people is None else people
-        count = len(jax.tree.leaves(draws["parameters"])[0])
+        known = at_site(draws["parameters"], int(asked.site))
+        count = len(jax.tree.leaves(known)[0])
         keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(int(rows.site)), count)))
-        return each_individual(model, draws["parameters"], asked, keys, settings.noise_correlation)
+        return each_individual(model, known, asked, keys, settings.noise_correlation)
 
 
 def _names(settings: Settings) -> tuple[str, ...]:

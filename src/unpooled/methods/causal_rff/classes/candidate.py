@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure, side_by_side
@@ -51,10 +52,11 @@ class Categorical(NamedTuple):
         if folds:
             steps.append(self._without(mode, folds))
         drawn, *rest = yield from side_by_side(*steps)
-        few = np.linspace(0, len(drawn["level"]) - 1, self.draws).round().astype(int)
+        count = len(drawn["fixed"]["level"])
+        few = np.linspace(0, count - 1, self.draws).round().astype(int)
         without = _one_draw_each(rest[0]) if rest else None
         told = _told(learned) | {"borrowed": borrowed(self.mixture, mode), "noise": noise_sd(drawn)}
-        return Found({name: value[few] for name, value in drawn.items()}, without, told)
+        return Found(jax.tree.map(lambda leaf: leaf[few], drawn), without, told)
 
     def _without(self, mode: Learned, folds: int) -> Procedure[Learned]:
         many, fold = mode.taking([0] * folds), np.arange(folds)
@@ -63,8 +65,7 @@ class Categorical(NamedTuple):
 
 def _one_draw_each(learned: Learned) -> Tree:
     """What EM says without each fold, as one draw: the density averages over its variances itself."""
-    views = travelling(learned.views, most_classes(learned))
-    return {name: value[:, None] for name, value in views.items()}
+    return jax.tree.map(lambda leaf: leaf[:, None], travelling(learned.views, most_classes(learned)))
 
 
 def _told(learned: Learned) -> dict[str, Any]:

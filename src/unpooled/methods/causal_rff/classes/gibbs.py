@@ -51,8 +51,9 @@ def sample(mixture: Mixture, mode: Learned, *, chains: int, sweeps: int, seed: i
     found = []
     for number in range(sweeps):
         keys = _keys(seed, number, chains)
-        fixed = {"views": travelling(views, classes), "fold": np.full(chains, -1), "key": keys}
-        reply = yield from ask("classes/drawn", {"free": {}, "fixed": fixed})
+        said = travelling(views, classes)
+        fixed = {"views": said["fixed"], "fold": np.full(chains, -1), "key": keys}
+        reply = yield from ask("classes/drawn", {"free": {}, "fixed": fixed, "each": said["each"]})
         states, views = draw(mixture, states, counts_of(reply, mixture.most), views, rng)
         if number >= sweeps - kept(sweeps):
             found.append(travelling(views, classes))
@@ -100,8 +101,8 @@ def draw(
 
 def _chances(mixture: Mixture, logit: np.ndarray) -> np.ndarray:
     if not mixture.outcome.binary:
-        return np.zeros((len(logit), 2, 0, 2, mixture.most))
-    return np.stack([-np.logaddexp(0.0, logit), -np.logaddexp(0.0, -logit)], axis=1)
+        return np.zeros((*logit.shape[:2], 0, *logit.shape[2:]))
+    return np.stack([-np.logaddexp(0.0, logit), -np.logaddexp(0.0, -logit)], axis=2)
 
 
 def _classes(

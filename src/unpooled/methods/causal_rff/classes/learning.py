@@ -91,10 +91,9 @@ def _best_starts(learned: Learned) -> list[int]:
 
 
 def _expect(learned: Learned, fold: np.ndarray, temper: float) -> Procedure[Tree]:
-    classes = most_classes(learned)
-    views = learned.views
-    fixed = {"views": travelling(views, classes), "fold": fold, "temper": np.full(len(fold), temper)}
-    return (yield from ask("classes", {"free": {}, "fixed": fixed}))
+    said = travelling(learned.views, most_classes(learned))
+    fixed = {"views": said["fixed"], "fold": fold, "temper": np.full(len(fold), temper)}
+    return (yield from ask("classes", {"free": {}, "fixed": fixed, "each": said["each"]}))
 
 
 def most_classes(learned: Learned) -> int:

@@ -119,7 +119,7 @@ def first_views(
         outcome=everywhere,
         variance=everywhere,
         noise=np.full(2, 1.0),
-        chance=np.zeros((2, sites if mixture.outcome.binary else 0, 2, most)),
+        chance=np.zeros((sites, 2 if mixture.outcome.binary else 0, 2, most)),
     )
 
 
@@ -167,9 +167,9 @@ def maximise(leaves: tuple[State, Counts], mixture: Mixture) -> tuple[State, Vie
 
 def _chances(mixture: Mixture, said: Means, outcome: Variances, by_arm: tuple[int, int, int]) -> Array:
     if not mixture.outcome.binary:
-        return jnp.zeros((2, 0, 2, mixture.most))
+        return jnp.zeros((by_arm[0], 0, *by_arm[1:]))
     both = [log_chance(said.mean, said.variance, outcome.tight, sign) for sign in (-1.0, 1.0)]
-    return jnp.stack(both).reshape(2, *by_arm)
+    return jnp.stack([each.reshape(by_arm) for each in both], axis=1)
 
 
 def outcome_counts(counts: Counts) -> Counted:

@@ -40,7 +40,8 @@ class Views(NamedTuple):
     """What the classes say: expected logs over the parameters' posterior, or logs under one draw.
 
     `centre`, `weight` and `level` give a number's log density −½·weight·(x − centre)² + level; `variance` is
-    that of θ about its mean (0 under a draw).
+    that of θ about its mean (0 under a draw). Sites [m] lead at the coordinator; beside the rows there are
+    none, since a site is told its own part.
     """
 
     classes: Float[Array, "m k"]
@@ -55,23 +56,26 @@ class Views(NamedTuple):
     """θ: the expected outcome, or its logit."""
     variance: Float[Array, "m 2 k"]
     noise: Float[Array, " 2"]
-    chance: Float[Array, "2 m 2 k"]
+    chance: Float[Array, "m 2 2 k"]
     """log p(y | z, w, s) for y = 0 and 1, where outcomes are 0/1."""
 
 
+BY_SITE = ("classes", "treatment", "outcome", "variance", "chance")
 _CLASS_AXIS = {"one": -2, "zero": -2, "centre": -2, "weight": -2, "noise": None}
 """Where the classes stand in each part of the views; last, where nothing is said."""
 
 
 def travelling(views: Views, classes: int) -> Tree:
-    """Views as they travel: those of the first classes only, the others not being in use."""
+    """Views as they travel: what all sites are told and what each is; idle classes stay at home."""
 
     def first(value: np.ndarray, axis: int | None) -> np.ndarray:
         return value if axis is None else np.take(value, np.arange(classes), axis=axis)
 
-    return {
+    parts = {
         name: first(np.asarray(part), _CLASS_AXIS.get(name, -1)) for name, part in views._asdict().items()
     }
+    each = {name: parts.pop(name) for name in BY_SITE}
+    return {"fixed": parts, "each": each}
 
 
 def views_of(**said: np.ndarray) -> Views:
@@ -84,20 +88,20 @@ def of_covariates(views: Views, columns: Columns, rows: Rows) -> Float[Array, "n
     squares = numbers**2 @ views.weight.T - 2.0 * numbers @ (views.weight * views.centre).T
     squares = squares + jnp.sum(views.weight * views.centre**2, axis=1)
     binary = ones @ views.one.T + (1.0 - ones) @ views.zero.T
-    return views.classes[rows.site] + binary - 0.5 * squares + views.level
+    return views.classes + binary - 0.5 * squares + views.level
 
 
 def of_treatment(views: Views, rows: Rows) -> Float[Array, "n k"]:
-    return views.treatment[rows.site][rows.treatment.astype(int)]
+    return views.treatment[rows.treatment.astype(int)]
 
 
 def of_outcome(views: Views, rows: Rows, *, binary: bool, predictive: bool = False) -> Float[Array, "n k"]:
     """E log p(y | z, w, s); or log E p, for people whose outcomes had no part in the posterior."""
     arm = rows.treatment.astype(int)
     if binary:
-        return views.chance[(rows.outcome > 0.0).astype(int), rows.site, arm]
-    squares = (rows.outcome[:, None] - views.outcome[rows.site][arm]) ** 2
-    noise, variance = views.noise[arm][:, None], views.variance[rows.site][arm]
+        return views.chance[(rows.outcome > 0.0).astype(int), arm]
+    squares = (rows.outcome[:, None] - views.outcome[arm]) ** 2
+    noise, variance = views.noise[arm][:, None], views.variance[arm]
     if predictive:
         noise, variance = noise + variance, 0.0
     return -0.5 * ((squares + variance) / noise + jnp.log(2.0 * jnp.pi * noise))
@@ -116,7 +120,7 @@ class Classes(Stage):
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
         fixed = parameters["fixed"]
-        views = Views(**fixed["views"])
+        views = Views(**fixed["views"], **parameters["each"])
         use = rows.present * (rows.fold != fixed["fold"])
         logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
         logs = logs + of_outcome(views, rows, binary=self.outcome.binary)

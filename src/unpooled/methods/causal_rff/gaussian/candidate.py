@@ -75,7 +75,8 @@ class Gaussian(NamedTuple):
         """One bundle of draws, [1, …]: the point travels once."""
         key = np.asarray(jax.random.key_data(self._key(1)))
         point = jax.tree.map(lambda leaf: np.asarray(leaf)[index], free)
-        bundle = {"point": point, "coefficients": coefficients, "key": key}
+        own = {"coefficients": np.swapaxes(coefficients, 0, 1)}
+        bundle = {"fixed": {"point": point, "key": key}, "each": own}
         return jax.tree.map(lambda leaf: leaf[None], bundle)
 
     def _key(self, use: int) -> Any:

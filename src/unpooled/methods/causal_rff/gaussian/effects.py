@@ -26,7 +26,7 @@ EACH = 8
 
 
 class GaussianModel(eqx.Module):
-    """Outcomes given x through z, under one bundle: {"point", "coefficients" [K, m, f, 2], "key"}."""
+    """Outcomes given x through z, under one bundle: {"point", "key", "coefficients" [K, f, 2] of a site}."""
 
     sampler: Sampler
     outcome: OutcomeScale
@@ -43,7 +43,7 @@ class GaussianModel(eqx.Module):
 
     def effect(self, draw: Tree, rows: Rows) -> Float[Array, "k n"]:
         """E[f_y1(z) − f_y0(z) | x], averaged over the same z for do(0) and do(1)."""
-        own = draw["coefficients"][:, rows.site]
+        own = draw["coefficients"]
         z = self.paths(draw, rows).z
         if not self.functions.binary:
             # Linear in φ: the average of φ(z) serves every draw.
@@ -59,7 +59,7 @@ class GaussianModel(eqx.Module):
 
     def individual(self, draw: Tree, rows: Rows, key: Array, correlation: Array) -> Float[Array, "k n"]:
         """z is drawn given all that is known of a person, then the other arm's outcome given it."""
-        own = draw["coefficients"][:, rows.site]
+        own = draw["coefficients"]
         y, w = self.functions.outcome_of(rows), rows.treatment
         noise = jnp.exp(2.0 * draw["point"]["noise"]["outcome"])
 
@@ -85,7 +85,7 @@ class GaussianModel(eqx.Module):
         key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.site)
         noise = jax.random.normal(key, (EACH, *centres.shape))
         drawn = (centres + jnp.exp(free["spread"]) * noise).reshape(-1, *centres.shape[1:])
-        own = draw["coefficients"][:, rows.site]
+        own = draw["coefficients"]
 
         def weigh(z: Array) -> tuple[Array, Array]:
             decoded = functions.decode(free, z, rows.site)

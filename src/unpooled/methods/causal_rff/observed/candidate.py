@@ -93,8 +93,9 @@ class Observed(NamedTuple):
         """Newton steps of all entries side by side, the variances learned between them."""
         fits: list[Fitted] = []
         for step in range(steps):
-            about = {name: np.stack([point[name] for point in points]) for name in ("common", "site")}
-            reply = yield from ask("regression", {"free": {}, "fixed": {**_fixed(grid), **about}})
+            common, own = [np.stack([point[name] for point in points]) for name in ("common", "site")]
+            fixed = {**_fixed(grid), "common": common}
+            reply = yield from ask("regression", {"free": {}, "fixed": fixed, "each": {"site": own}})
             every = [sums_of(reply, index) for index in range(len(grid))]
             start = [fit.mode.point for fit in fits] or [None] * len(grid)
             last = step + 1 == steps
@@ -144,4 +145,9 @@ def _fixed(grid: list[tuple[float, int]]) -> Tree:
 
 
 def _at(length: float, drawn: dict[str, np.ndarray]) -> Tree:
-    return {**drawn, "length": np.full(len(drawn["noise"]), length)}
+    rest = {
+        "common": drawn["common"],
+        "noise": drawn["noise"],
+        "length": np.full(len(drawn["noise"]), length),
+    }
+    return {"fixed": rest, "each": {"site": drawn["site"]}}

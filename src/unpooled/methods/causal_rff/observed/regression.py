@@ -62,7 +62,7 @@ class Regression(Stage):
         features = self.design.features(rows.covariates, fixed["length"])
         weight, response, level = jnp.ones_like(use), rows.outcome, jnp.zeros_like(use)
         if self.outcome.binary:
-            weight, response, level = self._working(fixed, features, rows)
+            weight, response, level = self._working(parameters, features, rows)
         arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * use
         gram = jnp.einsum("an,nf,ng->afg", arms * weight, features, features)
         score = jnp.einsum("an,n,nf->af", arms, response, features)
@@ -77,10 +77,10 @@ class Regression(Stage):
             "each": {"cross": gram[:, : self.width], "site_score": score[:, : self.width]},
         }
 
-    def _working(self, fixed: Tree, features: Array, rows: Rows) -> tuple[Array, Array, Array]:
+    def _working(self, parameters: Tree, features: Array, rows: Rows) -> tuple[Array, Array, Array]:
         """The log likelihood of 0/1 outcomes to second order about the last coefficients (IRLS)."""
         arm = rows.treatment.astype(int)
-        both = linear_predictor(features, fixed["common"], fixed["site"][rows.site])
+        both = linear_predictor(features, parameters["fixed"]["common"], parameters["each"]["site"])
         logit = both[jnp.arange(len(arm)), arm]
         chance = jax.nn.sigmoid(logit)
         weight, slope = chance * (1.0 - chance), self.outcome.seen(rows) - chance
