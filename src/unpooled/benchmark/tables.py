@@ -98,9 +98,7 @@ def _declare(name: str, about: str) -> Table:
 
 def _declare_causal_rff(name: str, about: str) -> Table:
     case = partial(_causal_rff, name, _in_tens, sites=5, scored=1)
-    return Table(
-        name, f"a latent class, {about}, site 1 scored", (1, 3, 5), case, replicates=30, method="causal_rff"
-    )
+    return Table(name, f"{about}, site 1 scored", (1, 3, 5), case, replicates=30, method="causal_rff")
 
 
 def _declare_delta(delta: int) -> Table:
@@ -137,8 +135,9 @@ _ALL = (
     _declare("fedci-binary", "DATA-1 with a 0/1 outcome"),
     _declare("fedci-count", "DATA-1 with counts"),
     Table("fedci-ihdp", "IHDP, simulated outcomes on real covariates", (1, 2, 3), _ihdp, needs_files=True),
-    _declare_causal_rff("causalrff-same", "sites alike"),
-    _declare_causal_rff("causalrff-diff", "all sites but the first shifted"),
+    _declare_causal_rff("causalrff-same", "a latent class, sites alike"),
+    _declare_causal_rff("causalrff-diff", "a latent class, all sites but the first shifted"),
+    _declare_causal_rff("causalrff-continuous", "a latent point of the plane, sites alike"),
     *[_declare_delta(delta) for delta in (0, 2, 4, 6, 8)],
     _declare_large("causalrff-large-same", "all alike"),
     _declare_large("causalrff-large-diff", "each shifted by its own amount"),

@@ -90,6 +90,19 @@ def test_a_binary_outcomes_effects_are_differences_of_chances() -> None:
         assert model.ate("site1") == pytest.approx(treated - control, abs=0.35)
 
 
+@pytest.mark.parametrize("site_terms", ["covariance", "transfer"])
+def test_sites_hold_together_in_any_way_with_a_binary_outcome_too(site_terms: str) -> None:
+    made = tables(sites=3)
+    for frame in made.values():
+        frame["y"] = (frame["y"] > frame["y"].median()).astype(int)
+    model = up.CausalRFF(seed=1, confounding="observed", site_terms=site_terms, draws=40)
+    model.fit(study(family="binary"), made)
+    assert -1.0 < model.ate_interval()[0] < model.ate() < model.ate_interval()[1] < 1.0
+    shares = model.borrowed()
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0, atol=1e-9)
+    assert (np.diag(shares) > 0.2).all()
+
+
 def test_offsets_need_no_site_matrix_and_deviations_are_refused_where_a_site_is_too_small_for_one() -> None:
     plain = {"confounding": "observed", "draws": 40}
     model = up.CausalRFF(seed=1, **plain).fit(study(), tables(rows=15), limits=up.Limits(cell=0))
