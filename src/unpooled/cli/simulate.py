@@ -16,6 +16,7 @@ NAMES = (
     *("fedci-data1", "fedci-data2", "fedci-binary", "fedci-count"),
     *("causalrff-same", "causalrff-diff", "causalrff-delta"),
     *("causalrff-large-same", "causalrff-large-diff", "causalrff-continuous"),
+    "causalfi",
 )
 """Those of `unpooled.data.simulation`, said again: to import it would make `--help` wait for NumPy."""
 

@@ -16,13 +16,15 @@ from unpooled.errors import ResultsError, StudyError
 from unpooled.study import agree, read_study
 
 COVARIATES = {**dict.fromkeys(fedci.OPTIONS, 20), **dict.fromkeys(causal_rff.OPTIONS, 30)}
+"""Of those without holes."""
+METHODS = {"fedci": "fedci", "causalrff": "causal_rff", "causalfi": "causal_fi"}
 
 
 def small(name: str = "fedci-data1", **changed: Any) -> Simulation:
     return simulate(name, **{"sites": 3, "rows": 60, "seed": 5, "test_rows": 10, **changed})
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", COVARIATES)
 def test_a_site_holds_covariates_treatment_and_outcome_and_nothing_else(name: str) -> None:
     data = small(name)
     assert list(data.frames) == list(data.test) == ["site1", "site2", "site3"]
@@ -148,13 +150,14 @@ def test_what_is_written_is_a_study_ready_to_run(tmp_path: Path, name: str) -> N
     frames = {site: read(source, study.columns, site=site) for site, source in study.sites.items()}
     for site, frame in frames.items():
         check(frame, study.columns, site=site)
-        written = data.frames[site][[*study.columns.covariates, "w", "y"]]
+        written = data.frames[site][[*study.columns.covariates, *data.incomplete, "w", "y"]]
         pd.testing.assert_frame_equal(frame, written, check_like=True)
     schema = agree({site: describe(frame, study.columns) for site, frame in frames.items()}, study.columns)
-    method = "fedci" if name.startswith("fedci") else "causal_rff"
-    assert (study.name, study.seed, study.method.name) == (name, 5, method)
+    assert (study.name, study.seed, study.method.name) == (name, 5, METHODS[name.partition("-")[0]])
+    assert study.columns.incomplete == data.incomplete
     # A flag that nobody carries, or everybody, is no covariate of a study.
-    assert list(schema.features) == varying(pd.concat(data.frames.values()))
+    complete = pd.concat(data.frames.values()).drop(columns=list(data.incomplete))
+    assert list(schema.features) == varying(complete)
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "new/out/truth.csv"), data.truth, check_dtype=False)
     assert len(pd.read_csv(tmp_path / "new/out/test/site3.csv")) == 10
 

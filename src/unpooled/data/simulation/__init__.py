@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from unpooled.data.simulation import causal_rff, fedci
+from unpooled.data.simulation import causal_fi, causal_rff, fedci
 from unpooled.data.simulation.simulation import Simulation, varying
 from unpooled.data.simulation.writing import write
 from unpooled.errors import StudyError, nearest
 
 __all__ = ["NAMES", "Simulation", "simulate", "varying", "write"]
 
-_FAMILIES = {name: family for family in (fedci, causal_rff) for name in family.OPTIONS}
+_FAMILIES = {name: family for family in (fedci, causal_rff, causal_fi) for name in family.OPTIONS}
 NAMES = tuple(_FAMILIES)
 
 

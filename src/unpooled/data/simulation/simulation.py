@@ -16,7 +16,8 @@ class Simulation:
 
     ``truth`` has one line per person: site, row (from 0, in the site's table), both potential outcomes
     ``y0`` and ``y1``, and their expectations ``mu0`` and ``mu1`` given the covariates, or given what is
-    latent where something is. ``method`` is what a study file of these people names.
+    latent where something is. ``method`` is what a study file of these people names, and ``incomplete`` are
+    the covariates whose values may be missing.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Simulation:
     truth: pd.DataFrame
     test_truth: pd.DataFrame
     method: str = "fedci"
+    incomplete: tuple[str, ...] = ()
 
     @property
     def ate(self) -> float:
@@ -43,9 +45,10 @@ def varying(table: pd.DataFrame) -> list[str]:
     """The covariates that take more than one value and do not repeat an earlier one, as rare flags may."""
     covariates = table.drop(columns=["w", "y"])
     covariates = covariates.loc[:, covariates.nunique().to_numpy() > 1]
-    alike = np.abs(np.corrcoef(covariates.to_numpy(float), rowvar=False)) > 1.0 - 1e-9
-    earlier = np.tril(np.atleast_2d(alike), -1).any(axis=1)
-    return [str(name) for name in covariates.columns[~earlier]]
+    numbers = covariates.select_dtypes("number")
+    alike = np.abs(np.corrcoef(numbers.to_numpy(float), rowvar=False)) > 1.0 - 1e-9
+    repeated = numbers.columns[np.tril(np.atleast_2d(alike), -1).any(axis=1)]
+    return [str(name) for name in covariates.columns if name not in repeated]
 
 
 def _mean_difference(truth: pd.DataFrame, of: str, minus: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -42,14 +43,19 @@ def _write(simulation: Simulation, folder: Path) -> Path:
 
 def study_file(simulation: Simulation) -> str:
     """The text of the study file, its paths relative to itself."""
-    covariates = ", ".join(f'"{name}"' for name in varying(pd.concat(simulation.frames.values())))
+    people = pd.concat(simulation.frames.values()).drop(columns=list(simulation.incomplete))
+    incomplete = f"incomplete = {_list(simulation.incomplete)}\n" if simulation.incomplete else ""
     sites = "".join(f'\n[sites.{site}]\npath = "{site}.csv"\n' for site in simulation.frames)
     return (
         f'[study]\nname = "{simulation.name}"\nseed = {simulation.seed}\n\n'
-        f'[columns]\ntreatment = "w"\noutcome = "y"\ncovariates = [{covariates}]\n'
+        f'[columns]\ntreatment = "w"\noutcome = "y"\ncovariates = {_list(varying(people))}\n{incomplete}'
         f'family = "{simulation.family}"\n\n'
         f'[method]\nname = "{simulation.method}"\n{sites}'
     )
+
+
+def _list(names: Iterable[str]) -> str:
+    return "[" + ", ".join(f'"{name}"' for name in names) + "]"
 
 
 def _require_free(folder: Path) -> None:
