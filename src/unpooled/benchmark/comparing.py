@@ -10,17 +10,20 @@ import pandas as pd
 
 from unpooled.benchmark.scores import LEVELS
 
-MAIN = ("imputation", "prediction", "ate_error", "ate")
+MAIN = ("imputation", "prediction", "conditional", "ate_error", "in_sample_ate_error", "ate")
 VIEWS = {
     "errors": MAIN,
     "intervals": tuple(
         f"{what}_{level}_{measure}"
-        for what in ("cate", "ate")
+        for what in ("cate", "conditional", "ate")
         for level in LEVELS
         for measure in ("coverage", "width", "score")
     ),
     "cost": ("rounds", "megabytes", "fit_seconds", "peak_gb"),
-    "overview": ("imputation", "prediction", "ate_error", "cate_95_coverage", "ate_95_coverage"),
+    "overview": (
+        *("imputation", "prediction", "conditional", "ate_error", "in_sample_ate_error"),
+        *("cate_95_coverage", "conditional_95_coverage", "ate_95_coverage"),
+    ),
 }
 """What can be looked at, by name: a table of everything would be too wide to read."""
 PAPER_NAMES = {
@@ -35,6 +38,7 @@ PAPER_NAMES = {
     "R-Learner": "r-learner-causalml",
     "FedCI": "fedci",
     "CausalRFF": "causal_rff",
+    "CausalFI": "causal_fi",
 }
 PAPER_ARRANGEMENTS = {
     "com": "combined", "cb": "combined", "loc": "local", "agg": "bagged", "ag": "bagged"
@@ -144,7 +148,9 @@ def verdict(summary: pd.DataFrame, ours: str) -> str:
         task = str(known["paper_task"].iloc[0])
         lower = int(np.sum(known[task] < known["paper"]))
         lines.append(f"{ours} is lower than the paper's {ours} ({task}) in {lower} of {len(known)} cells.")
-    for task in ("imputation", "prediction"):
+    for task in ("imputation", "prediction", "conditional"):
+        if task not in summary:
+            continue
         best = [peers.loc[peers["sites"] == sites, task].min() for sites in mine["sites"]]
         pairs = [(own, peer) for own, peer in zip(mine[task], best, strict=True) if np.isfinite(peer)]
         lower = sum(own < peer for own, peer in pairs)

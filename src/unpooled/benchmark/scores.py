@@ -1,4 +1,4 @@
-"""Scores of one cell. Two tasks, never mixed: imputation and prediction."""
+"""Scores of one cell. Tasks are never mixed: imputation, prediction, and what the seen lets expect."""
 
 from __future__ import annotations
 
@@ -15,47 +15,79 @@ class Estimate:
     """What a contender says of the test people, in the order of the case's sites.
 
     imputation: effects of people whose treatment and outcome are known; prediction: from covariates alone.
-    The draws [K, …] are there for contenders that have an idea of their own error.
+    The draws [K, …] are there for contenders that have an idea of their own error. Who speaks of averages
+    only says NaN of each person. `ate` is the training people's average, where it is not the mean of draws.
     """
 
     imputation: np.ndarray
     prediction: np.ndarray
     prediction_draws: np.ndarray | None = None
     ate_draws: np.ndarray | None = None
+    ate: float | None = None
 
 
 def score(estimate: Estimate, test_truth: pd.DataFrame, train_truth: pd.DataFrame) -> dict[str, float]:
     """Every score that the estimate and what is known of the truth allow, by name.
 
     `ate` is the average over the training people where a contender says it, else over the test people.
+    `ate_error` is that of the test people's average, `in_sample_ate_error` that of the training people's.
+    `conditional` is the error against the effect that what is seen of a person lets expect: where covariates
+    are missing nobody can do without an error of prediction.
     """
-    individual = (test_truth["y1"] - test_truth["y0"]).to_numpy(float)
-    conditional = (test_truth["mu1"] - test_truth["mu0"]).to_numpy(float)
-    draws, ate_draws = estimate.prediction_draws, estimate.ate_draws
-    found = {"ate": float((estimate.prediction if ate_draws is None else ate_draws).mean())}
-    if _known(individual):
+    individual = _difference(test_truth, "y")
+    expected = _difference(test_truth, "mu")
+    found = {"ate": _average(estimate)}
+    if _known(individual, estimate.imputation):
         found["imputation"] = root_mean_square(estimate.imputation - individual)
         found["imputation_ate_error"] = float(abs(estimate.imputation.mean() - individual.mean()))
-    if _known(conditional):
-        found["prediction"] = root_mean_square(estimate.prediction - conditional)
-        found["ate_error"] = float(abs(estimate.prediction.mean() - conditional.mean()))
-        found |= {} if draws is None else _intervals("cate", draws, conditional)
-    if ate_draws is not None:
-        found["ate_sd"] = float(ate_draws.std(ddof=1))
-        lower, upper = np.quantile(ate_draws, [0.025, 0.975])
-        found |= {"ate_95_lower": float(lower), "ate_95_upper": float(upper)}
-        average = (train_truth["mu1"] - train_truth["mu0"]).to_numpy(float).mean(keepdims=True)
-        if _known(average):
-            found |= {"ate_truth": float(average[0])} | _intervals("ate", ate_draws[:, None], average)
-    return found
+    if _known(expected, estimate.prediction):
+        found["prediction"] = root_mean_square(estimate.prediction - expected)
+        found["ate_error"] = float(abs(estimate.prediction.mean() - expected.mean()))
+        found |= _intervals("cate", estimate.prediction_draws, expected)
+    if "conditional" in test_truth and _known(estimate.prediction):
+        conditional = test_truth["conditional"].to_numpy(float)
+        found["conditional"] = root_mean_square(estimate.prediction - conditional)
+        found |= _intervals("conditional", estimate.prediction_draws, conditional)
+    return found | _averages(estimate, _difference(train_truth, "mu").mean(keepdims=True))
 
 
-def _known(truth: np.ndarray) -> bool:
+def _difference(truth: pd.DataFrame, of: str) -> np.ndarray:
+    return (truth[f"{of}1"] - truth[f"{of}0"]).to_numpy(float)
+
+
+def _average(estimate: Estimate) -> float:
+    if estimate.ate is not None:
+        return estimate.ate
+    return float((estimate.prediction if estimate.ate_draws is None else estimate.ate_draws).mean())
+
+
+def _averages(estimate: Estimate, average: np.ndarray) -> dict[str, float]:
+    """Of the training people: what a contender says of them in particular."""
+    draws, found = estimate.ate_draws, {}
+    if draws is not None:
+        lower, upper = np.quantile(draws, [0.025, 0.975])
+        found |= {
+            "ate_sd": float(draws.std(ddof=1)),
+            "ate_95_lower": float(lower),
+            "ate_95_upper": float(upper),
+        }
+    if not _known(average) or (draws is None and estimate.ate is None):
+        return found
+    found |= {
+        "ate_truth": float(average[0]),
+        "in_sample_ate_error": abs(_average(estimate) - float(average[0])),
+    }
+    return found | _intervals("ate", None if draws is None else draws[:, None], average)
+
+
+def _known(*values: np.ndarray) -> bool:
     """Nobody knows the counterfactuals of real people: their truth is NaN."""
-    return not np.isnan(truth).any()
+    return not any(np.isnan(value).any() for value in values)
 
 
-def _intervals(name: str, draws: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+def _intervals(name: str, draws: np.ndarray | None, truth: np.ndarray) -> dict[str, float]:
+    if draws is None:
+        return {}
     return {
         f"{name}_{level}_{measure}": value
         for level in LEVELS
