@@ -74,6 +74,7 @@ def _measure(cell: Cell, case: Case) -> dict[str, Any]:
     """Scores and cost of a cell; a contender that fails is a row that says so, not a gap."""
     with peak_memory() as memory:
         try:
+            cell.contender.require_taken(case)
             estimate, cost = cell.contender.estimator()(case, cell.arrangement, cell.replicate)
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"[:300]}

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unpooled.benchmark.cases import Case, ihdp, simulated
-from unpooled.benchmark.contenders import CONTENDERS
+from unpooled.benchmark.cases import Case, ihdp, ihdp_with_holes, simulated
+from unpooled.benchmark.contenders import taking
 from unpooled.benchmark.cuts import CUTS
 from unpooled.benchmark.real import acic, nhefs
+from unpooled.data.simulation import causal_fi
 from unpooled.data.simulation.causal_rff import COEFFICIENT_SEED
 from unpooled.errors import StudyError, nearest
 
 QUICK = ("zero", "constant", "ridge", "gp")
 """Peers of a first look, which takes a minute or two; the table's own method stands before them."""
+QUICK_WITH_HOLES = ("zero", "iterative-constant", "mean", "iterative")
 QUICK_ARRANGEMENTS = ("federated", "combined")
 ACIC_SITES, NHEFS_SITES = 5, 4
+CAUSAL_FI = {"sites": 50, "rows": 100, "test": 50, "valid": 50}
 CAUSAL_RFF_IHDP = (50, 100, 99)
 """Training, scored and tuning people of a site where the paper compares CausalRFF on IHDP."""
 _WAYS = {
@@ -42,9 +45,10 @@ class Table:
     case: Callable[[int, Path | None], Case]
     needs_files: bool = False
     replicates: int = 10
-    contenders: tuple[str, ...] = tuple(CONTENDERS)
+    contenders: tuple[str, ...] = taking("complete")
     method: str = "fedci"
     """Ours that the table is about."""
+    quick: tuple[str, ...] = QUICK
 
 
 def _simulated(name: str, replicate: int, folder: Path | None, *, sites: int) -> Case:
@@ -76,12 +80,24 @@ def _causal_rff(
     return case.scored_at(scored)
 
 
+def _causal_fi(replicate: int, folder: Path | None, **options: Any) -> Case:
+    draw, seed = _in_turn(replicate)
+    case = simulated(
+        "causalfi", seed, coefficient_seed=causal_fi.COEFFICIENT_SEED + draw, **CAUSAL_FI, **options
+    )
+    return replace(case, everybody=True)
+
+
 def _ihdp(replicate: int, folder: Path | None) -> Case:
     return ihdp(folder or Path("ihdp"), replicate)
 
 
 def _causal_rff_ihdp(replicate: int, folder: Path | None) -> Case:
     return ihdp(folder or Path("ihdp"), replicate, CAUSAL_RFF_IHDP).scored_at(1)
+
+
+def _causal_fi_ihdp(replicate: int, folder: Path | None) -> Case:
+    return ihdp_with_holes(folder or Path("ihdp"), replicate)
 
 
 def _acic(cut: str, replicate: int, folder: Path | None) -> Case:
@@ -119,6 +135,26 @@ def _declare_large(name: str, about: str) -> Table:
     )
 
 
+def _declare_causal_fi(
+    name: str, about: str, sites: tuple[int, ...], case: Callable[[int, Path | None], Case], **more: Any
+) -> Table:
+    return Table(
+        f"causalfi-{name}",
+        f"{about}, all sites scored",
+        sites,
+        case,
+        contenders=taking("incomplete"),
+        method="causal_fi",
+        quick=QUICK_WITH_HOLES,
+        **more,
+    )
+
+
+def _declare_columns(columns: int) -> Table:
+    about = f"the same with holes in {columns} of ten confounders"
+    return _declare_causal_fi(f"columns-{columns}", about, (30,), partial(_causal_fi, incomplete=columns))
+
+
 def _declare_acic(cut: str) -> Table:
     about = f"ACIC 2016, simulated outcomes on real covariates, {_WAYS[cut]}"
     return Table(f"acic-{cut}", about, (ACIC_SITES,), partial(_acic, cut))
@@ -148,6 +184,14 @@ _ALL = (
         _causal_rff_ihdp,
         needs_files=True,
         method="causal_rff",
+    ),
+    _declare_causal_fi("synthetic", "confounders with holes", (10, 30, 50), _causal_fi),
+    _declare_causal_fi(
+        "mcar", "the same, holes at random", (10, 30, 50), partial(_causal_fi, mechanism="mcar")
+    ),
+    *[_declare_columns(columns) for columns in (2, 4, 6, 8, 10)],
+    _declare_causal_fi(
+        "ihdp", "IHDP, four covariates with holes", (2, 4, 6), _causal_fi_ihdp, needs_files=True
     ),
     *[declare(cut) for declare in (_declare_acic, _declare_nhefs) for cut in CUTS],
 )

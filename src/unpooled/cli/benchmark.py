@@ -72,7 +72,7 @@ def run(
 
         chosen = tables.find(table)
         counts = sites or ([max(chosen.sites)] if quick else list(chosen.sites))
-        names = methods or list((chosen.method, *tables.QUICK) if quick else chosen.contenders)
+        names = methods or list((chosen.method, *chosen.quick) if quick else chosen.contenders)
         todo = cells(
             contenders=names,
             sites=counts,

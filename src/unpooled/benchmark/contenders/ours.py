@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 import pandas as pd
@@ -24,9 +25,9 @@ def ours(make: Make) -> Estimator:
     """One of our methods as a contender."""
 
     def estimate(case: Case, arrangement: str, seed: int) -> tuple[Estimate, Cost]:
-        study = up.Study(treatment="w", outcome="y", covariates=case.covariates)
+        study = up.Study(treatment="w", outcome="y", covariates=case.covariates, incomplete=case.incomplete)
         if arrangement == "federated":
-            return _fit(make(seed), study, case.train, list(case.test.items()))
+            return _fit(make(seed), study, case.train, _asked(case))
         if arrangement == "combined":
             # People join what they are imputed with, so each site's are asked about by themselves here too.
             test = [("stacked", people) for people in case.test.values()]
@@ -41,6 +42,12 @@ def ours(make: Make) -> Estimator:
         return together, _most([cost for _, cost in parts])
 
     return estimate
+
+
+def _asked(case: Case) -> list[tuple[str, pd.DataFrame]]:
+    """At which site people are asked about: their own or, where it does not train, the others in turn."""
+    trained, turn = list(case.train), cycle(case.train)
+    return [(site if site in trained else next(turn), people) for site, people in case.test.items()]
 
 
 def _fit(
@@ -86,4 +93,5 @@ ESTIMATORS = {
     "causal_rff": ours(lambda seed: up.CausalRFF(seed=seed)),
     "causal_rff-observed": ours(lambda seed: up.CausalRFF(seed=seed, confounding="observed")),
     "causal_rff-latent": ours(lambda seed: up.CausalRFF(seed=seed, confounding="latent")),
+    "causal_fi": ours(lambda seed: up.CausalFI(seed=seed)),
 }
