@@ -1,4 +1,7 @@
-"""Average effects alone, of the training people, after an imputation that knows treatment and outcome."""
+"""Average effects alone, of the training people, after an imputation.
+
+It does not know treatment and outcome: a single fill by conditional means that does would lean on them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from unpooled.benchmark.cases import Case
 from unpooled.benchmark.contenders import Cost, Estimator
 from unpooled.benchmark.contenders.peer import Table, logistic
 from unpooled.benchmark.contenders.simple import ridge
-from unpooled.benchmark.imputing import iterative_outcome
+from unpooled.benchmark.imputing import iterative
 from unpooled.benchmark.scores import Estimate
 
 LEAST = 0.01
@@ -26,7 +29,7 @@ def averaged(parts: Parts) -> Estimator:
     """An estimate of the average, with normal draws; what the imputation does not know is not in them."""
 
     def estimate(case: Case, arrangement: str, seed: int) -> tuple[Estimate, Cost]:
-        filled, spent = iterative_outcome(case, seed)
+        filled, spent = iterative(case, seed)
         started = time.perf_counter()
         table = _stacked(filled)
         score = logistic().fit(table.x, table.w).predict_proba(table.x)[:, 1]
