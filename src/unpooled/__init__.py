@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from unpooled.data import split
     from unpooled.errors import UnpooledError
-    from unpooled.estimators import CausalRFF, FedCI, load
+    from unpooled.estimators import CausalFI, CausalRFF, FedCI, load
     from unpooled.site.limits import Limits
     from unpooled.study import Study, read_study
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CausalFI": "unpooled.estimators",
     "CausalRFF": "unpooled.estimators",
     "FedCI": "unpooled.estimators",
     "Limits": "unpooled.site.limits",
@@ -26,7 +27,17 @@ _HOMES = {
     "split": "unpooled.data",
 }
 
-__all__ = ["CausalRFF", "FedCI", "Limits", "Study", "UnpooledError", "load", "read_study", "split"]
+__all__ = [
+    "CausalFI",
+    "CausalRFF",
+    "FedCI",
+    "Limits",
+    "Study",
+    "UnpooledError",
+    "load",
+    "read_study",
+    "split",
+]
 
 
 def __getattr__(name: str) -> Any:

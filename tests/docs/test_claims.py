@@ -42,13 +42,19 @@ def stages_of(name: str) -> dict[str, Any]:
         "counts": [50, 50_000],  # a large site, so that every stage there is takes part
         "family": "continuous",
         "outcome_sd": 1.0,
+        "mean": np.zeros(2),
+        "incomplete_mean": np.zeros(1),
+        "incomplete_kinds": ["numeric"],
     }
     settings = method.Settings()
     stages = method.stages(settings, method.context(settings, scaling, 0))
     return {type(stage).__name__: stage for stage in stages.values()}
 
 
-@pytest.mark.parametrize(("method", "page"), [("fedci", "README.md"), ("causal_rff", "docs/causal_rff.md")])
+PAGES = {"fedci": "README.md", "causal_rff": "docs/causal_rff.md", "causal_fi": "docs/causal_fi.md"}
+
+
+@pytest.mark.parametrize(("method", "page"), PAGES.items())
 def test_a_page_says_what_each_stage_of_a_default_study_reveals(method: str, page: str) -> None:
     found = {name: stage.reveals for name, stage in stages_of(method).items()}
     said = {name: readme_reveals(page).get(name) for name in found}

@@ -14,7 +14,7 @@ from oracle import latent_classes as oracle
 from unpooled.methods.causal_rff.classes import gibbs, learning, mixture
 from unpooled.methods.causal_rff.classes.cells import PRIOR_LEVELS, Component, Counted, Variances, make_cells
 from unpooled.methods.causal_rff.classes.views import Classes, Columns, Views, travelling
-from unpooled.methods.causal_rff.outcomes import OutcomeScale
+from unpooled.methods.outcomes import OutcomeScale
 from unpooled.protocol.addressing import to_site
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.rows import Rows, make_rows

@@ -105,6 +105,8 @@ def _pad(rows: Rows, extra: int) -> Rows:
         longer(rows.present, 0.0),
         longer(rows.fold, -1),
         rows.site,
+        longer(rows.incomplete, 0.0),
+        longer(rows.seen, 1.0),
     )
 
 

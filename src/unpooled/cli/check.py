@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from unpooled.cli.answering import answering
+from unpooled.cli.missing import missingness_as_json, show_missingness
 from unpooled.cli.options import Debug, Json, StudyFile
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def as_json(found: Preview) -> dict[str, Any]:
         "arms": {"control": schema.control, "treated": schema.treated},
         "sites": {site: {**arms[site], "refused_by_default_limits": found.refusals[site]} for site in arms},
         "leaving": [asdict(one) for one in found.leaving],
+        "perhaps_missing": found.codes,
+        **({} if found.missingness is None else {"missingness": missingness_as_json(found.missingness)}),
     }
 
 
@@ -53,6 +56,9 @@ def _show(found: Preview, study: str) -> None:
     console.print(_columns(found))
     console.print("\nWhat would leave each site, and no row ever", style="bold")
     console.print(_leaving(found))
+    _show_codes(console, found)
+    if found.missingness is not None:
+        show_missingness(console, found.missingness)
     _show_refusals(console, found)
     console.print(
         f"\nnext: unpooled run {shlex.quote(study)} --output results/", highlight=False, soft_wrap=True
@@ -100,6 +106,14 @@ def _leaving(found: Preview) -> Table:
     for one in found.leaving:
         table.add_row(one.kind, "—" if one.size is None else readable(one.size), one.reveals)
     return table
+
+
+def _show_codes(console: Console, found: Preview) -> None:
+    if found.codes:
+        console.print("\nPerhaps codes for missing values", style="bold")
+        for code in found.codes:
+            console.print(f"  {code}", highlight=False, style="yellow", soft_wrap=True)
+        console.print("  if so, empty these cells and list the column under `incomplete`", highlight=False)
 
 
 def _show_refusals(console: Console, found: Preview) -> None:

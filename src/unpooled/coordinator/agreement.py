@@ -35,10 +35,20 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     sent = schema.model_dump(mode="json")
     first = yield from _sums(Summarise(sent))
     centre = first["total"].sum(axis=0) / first["count"].sum()
-    second = yield from _sums(Summarise(sent, centre))
+    seen = first["seen"].sum(axis=0)
+    about = first["seen_total"].sum(axis=0) / np.maximum(seen, 1)
+    second = yield from _sums(Summarise(sent, {"complete": centre, "incomplete": about}))
     _refuse_identical(second, tuple(descriptions))
     _refuse_constant(schema, centre, second, study)
-    scaling = _scaling(schema, centre, second) | {"family": study.columns.family}
+    spread = np.sqrt(second["seen_power2"].sum(axis=0) / np.maximum(seen, 1))
+    _refuse(np.array(schema.incomplete_features)[_flat(spread, about)].tolist())
+    scaling = _scaling(schema, centre, second) | {
+        "family": study.columns.family,
+        "incomplete_mean": about,
+        "incomplete_sd": spread,
+        "incomplete_kinds": [column.kind for column in schema.incomplete for _ in column.features],
+        "seen": first["seen"],
+    }
     _refuse_repeated(schema, second, study)
     return Agreement(schema, scaling, descriptions)
 
@@ -99,21 +109,29 @@ def _close(left: np.ndarray, right: np.ndarray) -> bool:
 
 def _refuse_constant(schema: Schema, centre: np.ndarray, sums: Tree, study: Study) -> None:
     sd = np.sqrt(sums["power2"].sum(axis=0) / sums["count"].sum())
-    # Numerically constant counts as constant, and so does what is too small to be raised to a power.
-    flat = sd <= np.maximum(1e-10 * np.abs(centre), SMALLEST)
+    flat = _flat(sd, centre)
     constant = [name for name, flag in zip(schema.features, flat[:-1], strict=True) if flag]
     constant += [column.name for column in schema.covariates if not column.features]
-    if constant:
-        raise DataError(
-            "every column must vary over the sites",
-            found=f"constant: {', '.join(constant)}",
-            remedy="leave the column out of the study",
-        )
+    _refuse(constant)
     if flat[-1]:
         raise DataError(
             f"the outcome '{study.columns.outcome}' must vary over the sites",
             found="the same value for everybody",
             remedy="choose another outcome, or look at how it was read",
+        )
+
+
+def _flat(sd: np.ndarray, centre: np.ndarray) -> np.ndarray:
+    """Numerically constant counts as constant, and so does what is too small to be raised to a power."""
+    return sd <= np.maximum(1e-10 * np.abs(centre), SMALLEST)
+
+
+def _refuse(constant: list[str]) -> None:
+    if constant:
+        raise DataError(
+            "every column must vary over the sites",
+            found=f"constant: {', '.join(constant)}",
+            remedy="leave the column out of the study",
         )
 
 

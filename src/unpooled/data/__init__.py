@@ -2,8 +2,18 @@
 
 from unpooled.data.checking import check
 from unpooled.data.describing import describe
-from unpooled.data.encoding import Arrays, encode, encode_covariates
+from unpooled.data.encoding import Arrays, encode, encode_covariates, encode_incomplete
 from unpooled.data.reading import Table, read
 from unpooled.data.splitting import split
 
-__all__ = ["Arrays", "Table", "check", "describe", "encode", "encode_covariates", "read", "split"]
+__all__ = [
+    "Arrays",
+    "Table",
+    "check",
+    "describe",
+    "encode",
+    "encode_covariates",
+    "encode_incomplete",
+    "read",
+    "split",
+]

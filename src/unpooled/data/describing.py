@@ -11,6 +11,8 @@ from unpooled.data.kinds import level_names, numbers, stored_as
 from unpooled.data.presence import column
 from unpooled.study import Column, Columns, Description
 
+LARGEST_COUNT = 30
+
 
 def describe(frame: pd.DataFrame, columns: Columns) -> Description:
     """Rows, rows per treatment level, and the kind of each covariate, of a table that passed ``check``.
@@ -25,13 +27,24 @@ def describe(frame: pd.DataFrame, columns: Columns) -> Description:
         rows=len(frame),
         arms={str(level): arms[level] for level in sorted(arms)},
         columns=tuple(describe_column(column(frame, name)) for name in columns.covariates),
+        incomplete=tuple(
+            describe_column(seen, counts=True)
+            for seen in (column(frame, name).dropna() for name in columns.incomplete)
+            if len(seen)
+        ),
     )
 
 
-def describe_column(series: pd.Series) -> Column:
-    """Numbers that are all 0 or 1 are binary, other numbers numeric, text and categories categorical."""
+def describe_column(series: pd.Series, *, counts: bool = False) -> Column:
+    """Numbers that are all 0 or 1 are binary, other numbers numeric, text and categories categorical.
+
+    With `counts`, small whole numbers from 0 on are counts; large ones are as good as any number.
+    """
     name = str(series.name)
     if stored_as(series) == "text":
         return Column(name=name, kind="categorical", levels=tuple(sorted(set(level_names(series)))))
-    zero_one = np.isin(numbers(series), (0, 1)).all()
-    return Column(name=name, kind="binary" if zero_one else "numeric")
+    values = numbers(series)
+    if np.isin(values, (0, 1)).all():
+        return Column(name=name, kind="binary")
+    whole = counts and np.isin(values, np.arange(LARGEST_COUNT + 1)).all()
+    return Column(name=name, kind="count" if whole else "numeric")

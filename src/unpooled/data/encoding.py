@@ -28,6 +28,7 @@ class Arrays:
     covariates: np.ndarray  # [rows, features], in the order of schema.features
     treatment: np.ndarray  # [rows], 1.0 = treated
     outcome: np.ndarray | None  # [rows]
+    incomplete: np.ndarray  # [rows, features of incomplete columns], NaN where missing
     ids: np.ndarray | None  # [rows], text
 
 
@@ -39,6 +40,7 @@ def encode(frame: pd.DataFrame, columns: Columns, schema: Schema, *, site: str) 
         covariates=encode_covariates(frame, columns, schema, site=site),
         treatment=_treatment(frame, columns, schema, site),
         outcome=_outcome(frame, columns, site) if has_outcome else None,
+        incomplete=encode_incomplete(frame, schema, site=site),
         ids=frame[columns.id].astype(str).to_numpy(dtype=object) if has_ids else None,
     )
 
@@ -48,6 +50,20 @@ def encode_covariates(frame: pd.DataFrame, columns: Columns, schema: Schema, *, 
     require_columns([covariate.name for covariate in schema.covariates], frame.columns, site=site)
     blocks = [_features(column(frame, covariate.name), covariate, site) for covariate in schema.covariates]
     return np.concatenate(blocks, axis=1) if blocks else np.empty((len(frame), 0))
+
+
+def encode_incomplete(frame: pd.DataFrame, schema: Schema, *, site: str) -> np.ndarray:
+    """The features of the incomplete columns; all features of a missing value are NaN."""
+    require_columns([each.name for each in schema.incomplete], frame.columns, site=site)
+    found = np.full((len(frame), sum(len(each.features) for each in schema.incomplete)), np.nan)
+    start = 0
+    for each in schema.incomplete:
+        series, stop = column(frame, each.name), start + len(each.features)
+        seen = series.notna().to_numpy(dtype=bool)
+        if seen.any():
+            found[seen, start:stop] = _features(series.loc[seen], each, site)
+        start = stop
+    return found
 
 
 def _features(series: pd.Series, covariate: Column, site: str) -> np.ndarray:

@@ -13,7 +13,10 @@ from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.journal import Journal, line
 from unpooled.coordinator.rounds import Conduct
 from unpooled.data import Table
+from unpooled.data.presence import column
+from unpooled.data.sentinels import sentinel
 from unpooled.diagnostics.disclosure import Line, left, reveals
+from unpooled.diagnostics.missingness import Missingness, missingness
 from unpooled.diagnostics.overlap import Overlap, overlaps
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.methods import method as methods
@@ -43,6 +46,9 @@ class Preview:
     overlap: dict[str, Overlap]
     leaving: list[Leaving]
     refusals: dict[str, list[str]]
+    codes: list[str]
+    """Values that may be codes for missing ones."""
+    missingness: Missingness | None = None
 
 
 def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
@@ -60,7 +66,27 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
     lines = [line(happened) for happened in journal.rounds]
     leaving = foreseen(method.stages(settings, context), settings, len(agreement.schema.features), lines)
     refusals = {name: refused(site, questions) for name, site in opened.items()}
-    return Preview(agreement, overlaps(agreement.descriptions, agreement.schema), leaving, refusals)
+    return Preview(
+        agreement,
+        overlaps(agreement.descriptions, agreement.schema),
+        leaving,
+        refusals,
+        _codes(opened, study),
+        missingness(study, sites) if study.columns.incomplete else None,
+    )
+
+
+def _codes(sites: Mapping[str, Site], study: Study) -> list[str]:
+    """A code is not a person's value: it is named."""
+    found = []
+    for name in (*study.columns.covariates, *study.columns.incomplete):
+        for site, one in sites.items():
+            code = sentinel(column(one.frame, name))
+            if code is not None:
+                found.append(
+                    f"'{name}' at site '{site}': {code[1]} values are {code[0]:g}, far from the others"
+                )
+    return found
 
 
 def _questions(study: Study, agreement: Agreement, settings: Any, context: Any) -> list[Message]:

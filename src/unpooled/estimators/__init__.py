@@ -4,11 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unpooled.estimators.base import Estimator
+from unpooled.estimators.causal_fi import CausalFI
 from unpooled.estimators.causal_rff import CausalRFF
 from unpooled.estimators.fedci import FedCI
 from unpooled.estimators.result import Result
 
-ESTIMATORS: dict[str, Callable[..., Estimator]] = {"causal_rff": CausalRFF, "fedci": FedCI}
+ESTIMATORS: dict[str, Callable[..., Estimator]] = {
+    "causal_fi": CausalFI,
+    "causal_rff": CausalRFF,
+    "fedci": FedCI,
+}
 
 
 def of_study(method: str, settings: dict, seed: int) -> Estimator:
@@ -27,4 +32,4 @@ def load(folder: Path | str) -> Estimator:
     return model
 
 
-__all__ = ["ESTIMATORS", "CausalRFF", "Estimator", "FedCI", "Result", "load", "of_study"]
+__all__ = ["ESTIMATORS", "CausalFI", "CausalRFF", "Estimator", "FedCI", "Result", "load", "of_study"]

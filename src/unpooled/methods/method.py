@@ -15,7 +15,7 @@ from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
-METHODS = {"fedci": "unpooled.methods.fedci", "causal_rff": "unpooled.methods.causal_rff"}
+METHODS = {name: f"unpooled.methods.{name}" for name in ("fedci", "causal_rff", "causal_fi")}
 """A new method joins with a folder and a line."""
 
 

@@ -35,6 +35,14 @@ class Summarise(Message):
 
 
 @dataclass(frozen=True)
+class Gaps(Message):
+    """Which values are missing together, and what do the columns sum to, about this centre, among those?"""
+
+    schema: Tree
+    centre: Tree
+
+
+@dataclass(frozen=True)
 class Adopt(Message):
     """From now on, standardise by these numbers and answer for this method."""
 
@@ -87,9 +95,22 @@ class Summary(Message):
     """Reveals: number of rows; sums, then centred second, third and fourth moments, of each column."""
 
     reveals: ClassVar[str] = (
-        "number of rows; mean, sd, skewness, kurtosis and correlations of the columns at this site"
+        "number of rows; mean, sd, skewness, kurtosis and correlations of the columns at this site; of "
+        "incomplete columns the number of values present, their mean and sd"
     )
     sums: Tree
+
+
+@dataclass(frozen=True)
+class Patterns(Message):
+    """Reveals: by pattern of missing values, where enough people share it: number, means, covariances."""
+
+    reveals: ClassVar[str] = (
+        "for every pattern of missing values that enough people share: their number, and means and "
+        "covariances of the columns; how many patterns and people were left out"
+    )
+    patterns: Tree
+    withheld: Tree
 
 
 @dataclass(frozen=True)
@@ -136,5 +157,5 @@ class Replies(Message):
     replies: tuple[Message, ...]
 
 
-QUESTIONS = (Describe, Summarise, Adopt, Ask, PullBack, Together)
-REPLIES = (Described, Summary, Adopted, Statistics, Gradient, Refusal, Replies)
+QUESTIONS = (Describe, Summarise, Gaps, Adopt, Ask, PullBack, Together)
+REPLIES = (Described, Summary, Patterns, Adopted, Statistics, Gradient, Refusal, Replies)

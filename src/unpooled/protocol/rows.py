@@ -17,6 +17,9 @@ class Rows(eqx.Module):
     present: Float[Array, " n"]
     fold: Int[Array, " n"]
     site: Int[Array, ""]
+    incomplete: Float[Array, "n u"]
+    """Confounders with holes, 0 where missing: `seen` says where that is."""
+    seen: Float[Array, "n u"]
 
 
 def padded_size(rows: int) -> int:
@@ -32,10 +35,12 @@ def padded_size(rows: int) -> int:
 
 
 def make_rows(
-    covariates: np.ndarray, treatment: np.ndarray, outcome: np.ndarray, *, fold: np.ndarray, site: int
-) -> Rows:
-    """Pad to a shared shape; padding carries zeros and belongs to no fold."""
+    covariates: np.ndarray, treatment: np.ndarray, outcome: np.ndarray, *, fold: np.ndarray, site: int,
+    incomplete: np.ndarray | None = None,
+) -> Rows:  # fmt: skip
+    """Pad to a shared shape; padding carries zeros and belongs to no fold. NaN in `incomplete` is a hole."""
     count = len(treatment)
+    holes = np.zeros((count, 0)) if incomplete is None else incomplete
     extra = padded_size(count) - count
 
     def pad(array: np.ndarray, value: float = 0.0) -> Array:
@@ -49,4 +54,6 @@ def make_rows(
         present=pad(np.ones(count)),
         fold=pad(fold.astype(np.int32), -1),
         site=jnp.asarray(site),
+        incomplete=pad(np.nan_to_num(holes)),
+        seen=pad((~np.isnan(holes)).astype(float), 1.0),
     )

@@ -18,6 +18,7 @@ from unpooled.protocol.messages import (
     Ask,
     Describe,
     Described,
+    Gaps,
     Gradient,
     Message,
     PullBack,
@@ -31,6 +32,7 @@ from unpooled.protocol.messages import (
 )
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
+from unpooled.site.gaps import gaps
 from unpooled.site.limits import check_cells, check_parameters, check_rows
 from unpooled.site.site import Adoption, Site, adopt
 from unpooled.study import Column, Schema
@@ -53,11 +55,13 @@ def _answer(site: Site, question: Message) -> Message:
             described = describe(site.frame, site.columns)
             check_rows(site.limits, described.rows)
             check_cells(site.limits, {f"arm {level}": count for level, count in described.arms.items()})
-            check_cells(site.limits, _rarest(site.frame, described.columns))
+            check_cells(site.limits, _rarest(site.frame, (*described.columns, *described.incomplete)))
             return Described(described.model_dump(mode="json"))
         case Summarise(schema, centre):
             check_rows(site.limits, len(site.frame))
             return Summary(_summarise(site, Schema(**schema), centre))
+        case Gaps(schema, centre):
+            return gaps(site, Schema(**schema), centre)
         case Adopt():
             adopted = adopt(site, question)
             features = adopted.method.features(adopted.settings, adopted.context)
@@ -82,7 +86,7 @@ def _answer(site: Site, question: Message) -> Message:
 def _rarest(frame: pd.DataFrame, columns: tuple[Column, ...]) -> dict[str, int]:
     """How many people carry the rarest level of each categorical column: the levels' names are sent."""
     categorical = [column.name for column in columns if column.kind == "categorical"]
-    return {name: min(Counter(frame[name].tolist()).values()) for name in categorical}
+    return {name: min(Counter(frame[name].dropna().tolist()).values()) for name in categorical}
 
 
 def _fold_cells(study: Adoption) -> dict[str, int]:
@@ -95,23 +99,43 @@ def _fold_cells(study: Adoption) -> dict[str, int]:
 def _summarise(site: Site, schema: Schema, centre: Tree) -> Tree:
     arrays = encode(site.frame, site.columns, schema, site=site.name)
     assert arrays.outcome is not None
-    check_cells(site.limits, _cells(schema, arrays.covariates))
+    check_cells(site.limits, _cells(schema.covariates, arrays.covariates))
+    check_cells(site.limits, _seen_cells(schema, arrays.incomplete))
     _refuse_separating(schema, arrays.covariates, arrays.treatment, site.name)
     values = np.column_stack([arrays.covariates, arrays.outcome])
     if centre is None:
-        return {"count": len(values), "total": values.sum(axis=0)}
-    centred = values - centre
+        seen = np.sum(~np.isnan(arrays.incomplete), axis=0)
+        return {
+            "count": len(values),
+            "total": values.sum(axis=0),
+            "seen": seen,
+            "seen_total": np.nansum(arrays.incomplete, axis=0),
+        }
+    centred = values - centre["complete"]
     powers = {f"power{k}": (centred**k).sum(axis=0) for k in (1, 2, 3, 4)}
-    return {"count": len(values), "cross": centred.T @ centred, **powers}
+    spread = np.nansum((arrays.incomplete - centre["incomplete"]) ** 2, axis=0)
+    return {"count": len(values), "cross": centred.T @ centred, "seen_power2": spread, **powers}
 
 
-def _cells(schema: Schema, covariates: np.ndarray) -> dict[str, int]:
+def _seen_cells(schema: Schema, incomplete: np.ndarray) -> dict[str, int]:
+    """People behind each incomplete column's sums, and behind its values where they are few."""
+    cells, start = {}, 0
+    for column in schema.incomplete:
+        values = incomplete[:, start : start + len(column.features)]
+        start += len(column.features)
+        seen = values[~np.isnan(values).any(axis=1)]
+        if len(seen):
+            cells |= {f"{column.name} (not missing)": len(seen)} | _cells((column,), seen)
+    return cells
+
+
+def _cells(columns: tuple[Column, ...], covariates: np.ndarray) -> dict[str, int]:
     """People behind each value of each 0/1 feature, and behind a categorical column's reference level."""
     people, cells, start = len(covariates), {}, 0
-    for column in schema.covariates:
+    for column in columns:
         ones = covariates[:, start : start + len(column.features)].sum(axis=0).astype(int)
         start += len(column.features)
-        if column.kind == "numeric":
+        if column.kind in ("numeric", "count"):
             continue
         cells |= dict(zip(column.features, ones.tolist(), strict=True))
         cells |= {f"{name} (zeros)": people - one for name, one in zip(column.features, ones, strict=True)}

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.data import Table, encode, encode_covariates, read
+from unpooled.data import Table, encode, encode_covariates, encode_incomplete, read
 from unpooled.errors import StudyError
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows, make_rows
-from unpooled.site.site import Adoption, Site, standardise
+from unpooled.site.site import Adoption, Site, standardise, standardise_incomplete
 
 
 def conditional_effects(site: Site, draws: Tree, people: Table) -> np.ndarray:
     """CATE draws [K, people], in standard units."""
     study = _ready(site)
-    frame = read(people, site.columns, site=site.name, names=site.columns.covariates)
+    known = (*site.columns.covariates, *site.columns.incomplete)
+    frame = read(people, site.columns, site=site.name, names=known)
     covariates = encode_covariates(frame, site.columns, study.schema, site=site.name)
+    incomplete = encode_incomplete(frame, study.schema, site=site.name)
     nothing = np.zeros(len(covariates))
-    asked = _people(study, covariates, nothing, nothing)
+    asked = _people(study, covariates, nothing, nothing, incomplete)
     result = study.method.conditional_effects(study.settings, study.context, draws, study.rows, asked)
     return result[:, : len(covariates)]
 
@@ -32,15 +34,26 @@ def individual_effects(site: Site, draws: Tree, people: Table | None) -> np.ndar
     arrays = encode(frame, site.columns, study.schema, site=site.name)
     assert arrays.outcome is not None
     outcome = (arrays.outcome - study.scaling["outcome_mean"]) / study.scaling["outcome_sd"]
-    asked = _people(study, arrays.covariates, arrays.treatment, outcome)
+    asked = _people(study, arrays.covariates, arrays.treatment, outcome, arrays.incomplete)
     result = study.method.individual_effects(study.settings, study.context, draws, study.rows, asked)
     return result[:, : len(outcome)]
 
 
-def _people(study: Adoption, covariates: np.ndarray, treatment: np.ndarray, outcome: np.ndarray) -> Rows:
-    fold = np.zeros(len(treatment))
-    site = int(study.rows.site)
-    return make_rows(standardise(covariates, study.scaling), treatment, outcome, fold=fold, site=site)
+def _people(
+    study: Adoption,
+    covariates: np.ndarray,
+    treatment: np.ndarray,
+    outcome: np.ndarray,
+    incomplete: np.ndarray,
+) -> Rows:
+    return make_rows(
+        standardise(covariates, study.scaling),
+        treatment,
+        outcome,
+        fold=np.zeros(len(treatment)),
+        site=int(study.rows.site),
+        incomplete=standardise_incomplete(incomplete, study.scaling),
+    )
 
 
 def _ready(site: Site) -> Adoption:

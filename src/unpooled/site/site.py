@@ -56,6 +56,7 @@ def adopt(site: Site, question: Adopt) -> Adoption:
         (arrays.outcome - question.scaling["outcome_mean"]) / question.scaling["outcome_sd"],
         fold=folds(arrays.treatment, method.folds(settings), [question.seed, 2, index]),
         site=index,
+        incomplete=standardise_incomplete(arrays.incomplete, question.scaling),
     )
     stages = method.stages(settings, question.context)
     return Adoption(
@@ -65,6 +66,10 @@ def adopt(site: Site, question: Adopt) -> Adoption:
 
 def standardise(covariates: np.ndarray, scaling: Tree) -> np.ndarray:
     return (covariates - scaling["mean"]) / scaling["sd"]
+
+
+def standardise_incomplete(incomplete: np.ndarray, scaling: Tree) -> np.ndarray:
+    return (incomplete - scaling["incomplete_mean"]) / scaling["incomplete_sd"]
 
 
 def folds(treatment: np.ndarray, count: int, seed: list[int]) -> np.ndarray:

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from unpooled.errors import DataError, SchemaError
 from unpooled.study.columns import Columns
 
-Kind = Literal["numeric", "binary", "categorical"]
+Kind = Literal["numeric", "binary", "categorical", "count"]
+"""Counts are told apart where values may be missing: there a column needs a distribution of its own."""
 
 
 class Column(BaseModel):
@@ -41,6 +42,8 @@ class Description(BaseModel):
     rows: int
     arms: dict[str, int]
     columns: tuple[Column, ...]
+    incomplete: tuple[Column, ...] = ()
+    """Of the incomplete columns, those with a value at this site."""
 
 
 class Schema(BaseModel):
@@ -51,10 +54,15 @@ class Schema(BaseModel):
     covariates: tuple[Column, ...]
     control: str
     treated: str
+    incomplete: tuple[Column, ...] = ()
 
     @property
     def features(self) -> tuple[str, ...]:
         return tuple(name for column in self.covariates for name in column.features)
+
+    @property
+    def incomplete_features(self) -> tuple[str, ...]:
+        return tuple(name for column in self.incomplete for name in column.features)
 
     @property
     def binary(self) -> tuple[bool, ...]:
@@ -64,31 +72,43 @@ class Schema(BaseModel):
 
 def agree(descriptions: Mapping[str, Description], columns: Columns) -> Schema:
     """The union of what the sites describe; an error that names the site where they cannot be reconciled."""
-    first_site, first = next(iter(descriptions.items()))
-    by_site = {site: {column.name: column for column in d.columns} for site, d in descriptions.items()}
-    covariates = []
-    for name in (column.name for column in first.columns):
-        mine = {site: described[name] for site, described in by_site.items()}
-        covariates.append(_merge(mine, first_site))
+    by_site = {
+        site: {column.name: column for column in (*d.columns, *d.incomplete)}
+        for site, d in descriptions.items()
+    }
     control, treated = _arms(descriptions, columns)
-    return Schema(covariates=tuple(covariates), control=control, treated=treated)
+    return Schema(
+        covariates=tuple(_merge(name, by_site) for name in columns.covariates),
+        control=control,
+        treated=treated,
+        incomplete=tuple(_merge(name, by_site) for name in columns.incomplete),
+    )
 
 
-def _merge(mine: Mapping[str, Column], first_site: str) -> Column:
-    first = mine[first_site]
+def _merge(name: str, by_site: Mapping[str, Mapping[str, Column]]) -> Column:
+    """One reading of a column; sites where all its values are missing have no say."""
+    mine = {site: described[name] for site, described in by_site.items() if name in described}
+    if not mine:
+        raise DataError(
+            f"column '{name}' must have a value somewhere",
+            found="none at any site",
+            remedy="leave the column out of the study",
+        )
     textual = {site for site, column in mine.items() if column.kind == "categorical"}
     if textual and len(textual) < len(mine):
         number = next(site for site in mine if site not in textual)
         raise SchemaError(
-            f"column '{first.name}' must be of one kind at every site",
+            f"column '{name}' must be of one kind at every site",
             found=f"text at site '{sorted(textual)[0]}', numbers at site '{number}'",
             remedy="recode the column at one of the two sites so that both hold the same kind",
         )
     if textual:
         levels = tuple(sorted({level for column in mine.values() for level in column.levels}))
-        return Column(name=first.name, kind="categorical", levels=levels)
-    kind: Kind = "binary" if all(column.kind == "binary" for column in mine.values()) else "numeric"
-    return Column(name=first.name, kind=kind)
+        return Column(name=name, kind="categorical", levels=levels)
+    kinds = {column.kind for column in mine.values()}
+    # 0/1 at one site and 0, 1, 2, … at another is a count.
+    narrow: tuple[Kind, ...] = ("binary",) if kinds == {"binary"} else ("binary", "count")
+    return Column(name=name, kind=narrow[-1] if kinds <= set(narrow) else "numeric")
 
 
 def _arms(descriptions: Mapping[str, Description], columns: Columns) -> tuple[str, str]:

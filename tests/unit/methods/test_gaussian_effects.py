@@ -18,7 +18,7 @@ from unpooled.methods.causal_rff.gaussian import posterior
 from unpooled.methods.causal_rff.gaussian.effects import GaussianModel
 from unpooled.methods.causal_rff.gaussian.functions import Functions
 from unpooled.methods.causal_rff.gaussian.latent import Sampler
-from unpooled.methods.causal_rff.outcomes import OutcomeScale
+from unpooled.methods.outcomes import OutcomeScale
 from unpooled.protocol.rows import Rows, make_rows
 
 pytestmark = pytest.mark.slow

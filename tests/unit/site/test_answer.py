@@ -22,7 +22,9 @@ from unpooled.protocol.messages import (
     Ask,
     Describe,
     Described,
+    Gaps,
     Message,
+    Patterns,
     Refusal,
     Replies,
     Statistics,
@@ -61,21 +63,24 @@ def _questions(table: pd.DataFrame) -> list[Message]:
         "site_moments": np.zeros((1, 4)),
         "binary_rate": np.full(2, np.nan),
         "counts": [len(table)],
+        "incomplete_mean": np.zeros(0),
+        "incomplete_sd": np.ones(0),
     }
     context = METHOD.context(settings, scaling, 0)
     values = settings.model_dump(mode="json")
     return [
         Describe(STUDY.columns.model_dump(mode="json")),
         Summarise(schema),
-        Summarise(schema, np.zeros(3)),
+        Summarise(schema, {"complete": np.zeros(3), "incomplete": np.zeros(0)}),
         Adopt(schema, scaling, "fedci", values, context, 0, ("s",)),
         RIDGE,
         Together((RIDGE, RIDGE)),
+        Gaps(schema, np.zeros(4)),
     ]
 
 
 def test_every_question_has_its_reply_and_none_grows_with_rows() -> None:
-    kinds = [Described, Summary, Summary, Adopted, Statistics, Replies]
+    kinds = [Described, Summary, Summary, Adopted, Statistics, Replies, Patterns]
     sizes = []
     for rows in (20, 700):
         site = Site("s", _table(rows), STUDY.columns)

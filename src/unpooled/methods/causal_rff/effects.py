@@ -14,7 +14,7 @@ from unpooled.methods.causal_rff.classes.views import Columns, Views, of_covaria
 from unpooled.methods.causal_rff.gaussian.effects import GaussianModel
 from unpooled.methods.causal_rff.observed.design import Design
 from unpooled.methods.causal_rff.observed.regression import linear_predictor
-from unpooled.methods.causal_rff.outcomes import OutcomeScale
+from unpooled.methods.outcomes import OutcomeScale
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage

@@ -29,9 +29,9 @@ from unpooled.methods.causal_rff.observed.candidate import FOLD_STEPS, STEPS, Ob
 from unpooled.methods.causal_rff.observed.design import make_design
 from unpooled.methods.causal_rff.observed.regression import Regression
 from unpooled.methods.causal_rff.observed.site_terms import make_terms, width
-from unpooled.methods.causal_rff.outcomes import outcome_scale
 from unpooled.methods.causal_rff.settings import Settings
 from unpooled.methods.method import Fitted
+from unpooled.methods.outcomes import outcome_scale
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage

@@ -19,8 +19,8 @@ from unpooled.methods.causal_rff.gaussian.bound import Bound, start
 from unpooled.methods.causal_rff.gaussian.effects import GaussianModel
 from unpooled.methods.causal_rff.gaussian.functions import MODELS, Functions
 from unpooled.methods.causal_rff.gaussian.latent import Sampler
-from unpooled.methods.causal_rff.outcomes import OutcomeScale
 from unpooled.methods.causal_rff.settings import Settings
+from unpooled.methods.outcomes import OutcomeScale
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.stage import Stage
 

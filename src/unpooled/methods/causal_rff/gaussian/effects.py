@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from unpooled.methods.causal_rff.gaussian.functions import Functions, log_chance, log_normal
 from unpooled.methods.causal_rff.gaussian.latent import Latent, Sampler
-from unpooled.methods.causal_rff.outcomes import OutcomeScale
+from unpooled.methods.outcomes import OutcomeScale
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 

@@ -18,7 +18,7 @@ from unpooled.maths import borrowing
 from unpooled.maths import partial_pooling as pooling
 from unpooled.maths.triangles import pack, unpack
 from unpooled.methods.causal_rff.observed.design import Design
-from unpooled.methods.causal_rff.outcomes import OutcomeScale
+from unpooled.methods.outcomes import OutcomeScale
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage

@@ -1,0 +1,79 @@
+"""What `unpooled check` says of missing values."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from unpooled.diagnostics.missingness import Missingness
+
+MOST_PATTERNS = 8
+
+
+def missingness_as_json(found: Missingness) -> dict[str, Any]:
+    pooled = None if found.pooled is None else {k: _finite(v) for k, v in found.pooled._asdict().items()}
+    return {
+        "shares": found.shares.to_dict("index"),
+        "patterns": found.patterns.to_dict("records"),
+        "little": pooled,
+        "little_within_sites": {key: _finite(value) for key, value in found.stratified._asdict().items()},
+        "share_of_sites_rejecting": _finite(found.vote.share),
+        "withheld": found.withheld,
+    }
+
+
+def show_missingness(console: Console, found: Missingness) -> None:
+    from rich.table import Table
+
+    from unpooled.diagnostics.missingness import ADVICE
+
+    console.print("\nMissing values", style="bold")
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("site")
+    for name in found.shares.columns:
+        table.add_column(str(name), justify="right")
+    for site, shares in found.shares.iterrows():
+        table.add_row(str(site), *[f"{share:.0%}" for share in shares])
+    console.print(table)
+    top = found.patterns.head(MOST_PATTERNS)
+    rest = len(found.patterns) - len(top)
+    said = [f"{missing} ({rows:,})" for missing, rows in zip(top["missing"], top["rows"], strict=True)]
+    console.print("together: " + "; ".join(said), end="")
+    console.print(f"; and {rest} other patterns" if rest > 0 else "")
+    for line in tests(found):
+        console.print(line, highlight=False, soft_wrap=True)
+    console.print(ADVICE, style="dim", soft_wrap=True)
+
+
+def tests(found: Missingness) -> list[str]:
+    """Little's test in three versions, and what was withheld."""
+    pooled, within, vote = found.pooled, found.stratified, found.vote
+    first = f"Little's test: not possible ({found.why_not})"
+    if pooled is not None:
+        rested = "" if pooled.converged else "; its estimate did not come to rest"
+        first = f"Little's test: {_test(pooled.statistic, pooled.degrees, pooled.p_value)}{rested}"
+    lines = [
+        first,
+        f"  within sites, free to differ: {_test(within.statistic, within.degrees, within.p_value)}",
+        f"  by vote (almost no power): {vote.share:.0%} of the sites reject by themselves",
+    ]
+    lines += [f"  left out: {site}: {why}" for site, why in within.left_out.items()]
+    for site, held in found.withheld.items():
+        lines.append(
+            f"  withheld by {site}: {held['patterns']} patterns of {held['rows']} people; tests lack them"
+        )
+    return lines
+
+
+def _test(statistic: float, degrees: int, p_value: float) -> str:
+    if not degrees:
+        return "nothing to test: one pattern only"
+    p = "p < 0.0001" if p_value < 1e-4 else f"p = {p_value:.4f}"
+    return f"d² = {statistic:.1f} on {degrees} degrees of freedom, {p}"
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,32 @@
+"""Sites' missing values, gathered by pattern once the sites have agreed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.algorithms.exchange import Procedure
+from unpooled.coordinator.agreement import Agreement, reach_agreement
+from unpooled.maths.little import Pattern
+from unpooled.protocol.messages import Gaps
+from unpooled.study import Study
+
+
+class Gathered(NamedTuple):
+    """By site: the patterns that it told, and how many patterns and rows it kept to itself."""
+
+    agreement: Agreement
+    patterns: dict[str, tuple[Pattern, ...]]
+    withheld: dict[str, dict[str, int]]
+
+
+def gather_gaps(study: Study) -> Procedure[Gathered]:
+    """The agreement's rounds and one more."""
+    agreement = yield from reach_agreement(study)
+    scaling, arms = agreement.scaling, agreement.descriptions.values()
+    treated = sum(one.arms.get(agreement.schema.treated, 0) for one in arms) / sum(scaling["counts"])
+    centre = [*scaling["mean"], *scaling["incomplete_mean"], treated, scaling["outcome_mean"]]
+    replies = yield Gaps(agreement.schema.model_dump(mode="json"), np.array(centre))
+    patterns = {site: tuple(Pattern(**one) for one in reply["patterns"]) for site, reply in replies.items()}
+    return Gathered(agreement, patterns, {site: reply["withheld"] for site, reply in replies.items()})

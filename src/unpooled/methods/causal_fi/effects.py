@@ -1,0 +1,66 @@
+"""Effects beside the rows, under draws of the parameters and of what is missing."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from unpooled.methods.causal_fi.augmenting import Model
+from unpooled.methods.outcomes import OutcomeScale
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Stage
+
+
+class AverageEffect(Stage):
+    """The site's ATE under each draw, over people completed given their own treatment and outcome.
+
+    Given x and what is seen of u alone, the average would be biased where holes depend on the outcome. People
+    weigh as a Bayesian bootstrap has it, so that the draws are of the population's ATE.
+    """
+
+    model: Model
+    reveals: ClassVar[str] = "draws of the average effect at this site"
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        draw = {**parameters["fixed"], **parameters["each"]}
+        key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.site)
+        for_u, for_weights = jax.random.split(key)
+        arms = self.model.arms(draw, rows, self.model.completed(draw, rows, for_u).u)
+        weight = rows.present * jax.random.exponential(for_weights, rows.present.shape)
+        return {"total": {}, "each": {"effect": (arms[:, 1] - arms[:, 0]) @ weight / weight.sum()}}
+
+
+def conditional(model: Model, draws: Tree, people: Rows) -> np.ndarray:
+    """τ(x, u_seen) [K, people]: averaged over what is missing, given what is seen alone."""
+    return np.asarray(_conditional(model, draws, people))
+
+
+@eqx.filter_jit
+def _conditional(model: Model, draws: Tree, people: Rows) -> Float[Array, "k n"]:
+    return jax.lax.map(lambda draw: model.expected(draw, people, 1) - model.expected(draw, people, 0), draws)
+
+
+def individual(
+    model: Model, outcome: OutcomeScale, draws: Tree, people: Rows, correlation: float
+) -> np.ndarray:
+    """ITE draws [K, people] given a person's treatment and outcome: u once per draw, then the other arm."""
+    return np.asarray(_individual(model, outcome, draws, people, jnp.asarray(correlation)))
+
+
+@eqx.filter_jit
+def _individual(
+    model: Model, outcome: OutcomeScale, draws: Tree, people: Rows, correlation: Array
+) -> Float[Array, "k n"]:
+    def one(draw: Tree) -> Array:
+        key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), people.site)
+        for_u, for_noise = jax.random.split(jax.random.fold_in(key, 2))
+        both = model.arms(draw, people, model.completed(draw, people, for_u).u)
+        return outcome.individual(both, draw["noise"], people, for_noise, correlation)
+
+    return jax.lax.map(one, draws)

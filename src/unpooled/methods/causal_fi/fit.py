@@ -1,0 +1,155 @@
+"""CausalFI as a procedure: a linear start, structures tried on people held out, then chains that are kept."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from unpooled.algorithms.exchange import Procedure, ask, side_by_side
+from unpooled.methods.causal_fi.parameters import Chain, Sizes, advance, begin
+from unpooled.methods.causal_fi.structures import STRUCTURES, Structure
+from unpooled.protocol.batch import one_by_one
+from unpooled.protocol.messages import Tree
+
+STARTED, TRIED, SETTLING = 6, 10, 6
+"""Rounds with a linear outcome; of each structure that is tried; of the one that is chosen, not kept."""
+JUDGED = 4
+"""The last rounds of a trial, by which it is judged."""
+
+
+class Fit(NamedTuple):
+    """Draws of all parameters, the sites' effects [K, m], and how the fit went."""
+
+    draws: Tree
+    effects: np.ndarray
+    structure: str
+    diagnostics: dict[str, Any]
+
+
+class Run(NamedTuple):
+    """Chains of one structure after some rounds: where they stand, and what was seen on the way."""
+
+    chains: Chain
+    kept: list[Chain]
+    held_out: np.ndarray
+    """Squared error of people held out, by chain and arm."""
+    misfit: np.ndarray
+    """Log noise by chain and arm: what people in use leave unexplained."""
+
+
+class Sampler(NamedTuple):
+    """What all chains share."""
+
+    sizes: Sizes
+    seed: int
+
+    def run(
+        self, structure: Structure, chains: Chain, fold: np.ndarray, *, rounds: int, kept: int, use: int
+    ) -> Procedure[Run]:
+        """Rounds of data augmentation; the last `kept` are kept. `use` tells streams of chance apart."""
+        groups = structure.groups(self.sizes.all)
+        found, held, misfit = [], [], []
+        for number in range(rounds):
+            keys = self._keys(use, number, 2 * len(fold))
+            reply = yield from ask(f"augmenting/{structure.name}", _question(chains, fold, keys[: len(fold)]))
+            sums = {**reply["total"], **reply["each"]}
+            chains = jax.tree.map(
+                np.asarray,
+                one_by_one(advance, (chains, sums, keys[len(fold) :]), groups, self.sizes.sites > 1),
+            )
+            held.append(sums["held_out"] / np.maximum(sums["held"], 1.0))
+            misfit.append(np.log(chains.noise))
+            if number >= rounds - kept:
+                found.append(chains)
+        return Run(chains, found, np.mean(held[-JUDGED:], axis=0), np.mean(misfit[-JUDGED:], axis=0))
+
+    def _keys(self, use: int, number: int, count: int) -> np.ndarray:
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), 20 + use), number)
+        return np.asarray(jax.random.key_data(jax.random.split(key, count)))
+
+
+def fit(sampler: Sampler, names: tuple[str, ...], *, folds: int, sweeps: int, draws: int) -> Procedure[Fit]:
+    """With several structures people held out decide between them; with one, nobody is held out."""
+    chains = -(-draws // sweeps)
+    begun = _stacked([begin(sampler.sizes)] * chains)
+    everybody = np.full(chains, -1)
+    linear = STRUCTURES["linear"]
+    started = yield from sampler.run(linear, begun, everybody, rounds=STARTED, kept=0, use=0)
+    tried = yield from side_by_side(
+        *[
+            _trial(sampler, STRUCTURES[name], started.chains, folds, use=index + 1)
+            for index, name in enumerate(names)
+        ]
+    )
+    error = {name: float(one.held_out.mean()) for name, one in zip(names, tried, strict=True)}
+    chosen = min(names, key=lambda name: error[name])
+    best = tried[names.index(chosen)].chains
+    first = jax.tree.map(lambda leaf: leaf[np.arange(chains) % len(leaf)], best)
+    run = yield from sampler.run(
+        STRUCTURES[chosen], first, everybody, rounds=SETTLING + sweeps, kept=sweeps, use=len(names) + 1
+    )
+    found = _draws(run.kept, sampler, draws)
+    reply = yield from ask(f"effect/{chosen}", {"free": {}, **found})
+    told = {
+        "structure": chosen,
+        "held_out_error": error if folds else {},
+        "noise": float(np.sqrt(found["fixed"]["noise"].mean())),
+        "bend": run.chains.bend[0].tolist(),
+    }
+    return Fit(found, np.asarray(reply["each"]["effect"]), chosen, told)
+
+
+def _trial(sampler: Sampler, structure: Structure, started: Chain, folds: int, use: int) -> Procedure[Run]:
+    """Without each fold (or with everybody), from every start; for each arm the one that explains most."""
+    held = np.arange(folds) if folds else np.array([-1])
+    rng = np.random.default_rng([sampler.seed, 20, use])
+    chains = []
+    for index, (_, (bend, far)) in enumerate(product(held, structure.starts)):
+        one = jax.tree.map(lambda leaf, index=index: leaf[index % len(leaf)], started)
+        start = np.stack([structure.start(np.asarray(linear), bend, far, rng) for linear in one.mode])
+        chains.append(one._replace(outcome=start, mode=start, bend=np.full(2, bend)))
+    fold = np.repeat(held, len(structure.starts))
+    run = yield from sampler.run(structure, _stacked(chains), fold, rounds=TRIED, kept=0, use=use)
+    first = len(structure.starts) * np.arange(len(held))[:, None]
+    best = first + np.argmin(run.misfit.reshape(len(held), -1, 2), axis=1)
+    chosen = [np.take_along_axis(part, best, axis=0) for part in (run.held_out, run.misfit)]
+    return Run(_of_arms(run.chains, best), [], *chosen)
+
+
+def _of_arms(chains: Chain, best: np.ndarray) -> Chain:
+    """Chains whose arms are those of other chains: `best` [chains, 2] names them."""
+    found = jax.tree.map(lambda leaf: leaf[best[:, 0]].copy(), chains)
+    for name in ("outcome", "mode", "bend", "noise", "variances", "site"):
+        getattr(found, name)[:, 1] = getattr(chains, name)[best[:, 1], 1]
+    for name in ("offset", "mode_offset"):
+        getattr(found, name)[:, :, 1] = getattr(chains, name)[best[:, 1], :, 1]
+    return found
+
+
+def _stacked(chains: list[Chain]) -> Chain:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *chains)
+
+
+def _question(chains: Chain, fold: np.ndarray, keys: np.ndarray) -> Tree:
+    draw = {name: getattr(chains, name) for name in ("confounders", "treatment", "outcome", "bend", "noise")}
+    return {
+        "free": {},
+        "fixed": {"draw": draw, "mode": chains.mode, "fold": fold, "key": keys},
+        "each": {"offset": chains.offset, "mode_offset": chains.mode_offset},
+    }
+
+
+def _draws(kept: list[Chain], sampler: Sampler, count: int) -> Tree:
+    """[K, …], spread evenly over rounds and chains: what all sites know, and each site's offsets."""
+    total = sum(len(one.noise) for one in kept)
+    few = np.linspace(0, total - 1, count).round().astype(int)
+    every: Chain = jax.tree.map(lambda *leaves: np.concatenate(leaves)[few], *kept)
+    names = ("confounders", "treatment", "outcome", "bend", "noise")
+    keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(sampler.seed), count)))
+    return {
+        "fixed": {**{name: getattr(every, name) for name in names}, "key": keys},
+        "each": {"offset": every.offset},
+    }

@@ -1,0 +1,130 @@
+"""How an arm's outcome may depend on the confounders g = (1, x, u): few shapes, each with few parameters.
+
+A structure is linear in g, and beside that bends along one direction. Everything is in standard units.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+INTERCEPT, SLOPES, DIRECTION, SHIFT, WIDTH, BUMPS = range(6)
+EXPECTED = np.array([100.0, 0.1, 0.3, 1.0, 0.25, 0.3])
+"""A-priori variance of the coefficients of each group."""
+LEARNED = np.array([False, True, True, False, False, True])
+KNEE = 0.5
+"""Width of a bend, in sds of the outcome, where nothing is known."""
+KNOTS = np.linspace(-2.5, 2.5, 9)
+"""Where the bumps stand along the direction, which is about as long as to make the index vary by one."""
+
+
+class Parts(NamedTuple):
+    """An arm's coefficients by what they do: η = slopesᵀg + curve(directionᵀz), for g = (1, z)."""
+
+    slopes: Float[Array, " p"]
+    direction: Float[Array, " q"]
+    shape: Float[Array, " k"]
+
+
+class Structure(Protocol):
+    """One shape; `bend` is +1 or −1 where it may bend either way."""
+
+    name: ClassVar[str]
+    starts: ClassVar[tuple[tuple[float, float], ...]]
+    """From where it is looked for: bend, and how much chance there is in the direction."""
+
+    def groups(self, size: int) -> np.ndarray:
+        """The group of each coefficient, for g of this size."""
+        ...
+
+    def parts(self, coefficients: Array, size: int) -> Parts: ...
+
+    def curve(self, shape: Array, index: Array, bend: Array) -> Array:
+        """What the index adds, beside what is linear."""
+        ...
+
+    def start(self, linear: np.ndarray, bend: float, far: float, rng: np.random.Generator) -> np.ndarray:
+        """Coefficients near what a linear regression found: their direction, with so much chance in it."""
+        ...
+
+
+def predictor(structure: Structure, coefficients: Array, g: Float[Array, " p"], bend: Array) -> Array:
+    """The expected outcome of one person, without the site's offset."""
+    parts = structure.parts(coefficients, g.shape[0])
+    return parts.slopes @ g + structure.curve(parts.shape, parts.direction @ g[1:], bend)
+
+
+class Linear:
+    """η = aᵀg."""
+
+    name: ClassVar[str] = "linear"
+    starts: ClassVar[tuple[tuple[float, float], ...]] = ((1.0, 0.0),)
+
+    def groups(self, size: int) -> np.ndarray:
+        return np.array([INTERCEPT, *[SLOPES] * (size - 1)])
+
+    def parts(self, coefficients: Array, size: int) -> Parts:
+        return Parts(coefficients, jnp.zeros(size - 1), jnp.zeros(0))
+
+    def curve(self, shape: Array, index: Array, bend: Array) -> Array:
+        return jnp.zeros_like(index)
+
+    def start(self, linear: np.ndarray, bend: float, far: float, rng: np.random.Generator) -> np.ndarray:
+        return linear.copy()
+
+
+class Softplus:
+    """η = aᵀg ± ρ[sp((γᵀz + c)/ρ) − sp(c/ρ)]: one bend, given by its slope γ, its place c and its width ρ.
+
+    Written so, a Gaussian about the mode is a fair posterior; with α·sp(θᵀz + c) it is not.
+    """
+
+    name: ClassVar[str] = "softplus"
+    starts: ClassVar[tuple[tuple[float, float], ...]] = ((1.0, 0.2), (1.0, 0.8), (-1.0, 0.2), (-1.0, 0.8))
+
+    def groups(self, size: int) -> np.ndarray:
+        return np.array([INTERCEPT, *[SLOPES] * (size - 1), *[DIRECTION] * (size - 1), SHIFT, WIDTH])
+
+    def parts(self, coefficients: Array, size: int) -> Parts:
+        return Parts(coefficients[:size], coefficients[size : 2 * size - 1], coefficients[2 * size - 1 :])
+
+    def curve(self, shape: Array, index: Array, bend: Array) -> Array:
+        place, width = shape[0], KNEE * jnp.exp(shape[1])
+        return bend * width * (jax.nn.softplus((index + place) / width) - jax.nn.softplus(place / width))
+
+    def start(self, linear: np.ndarray, bend: float, far: float, rng: np.random.Generator) -> np.ndarray:
+        # A knee of slope γ has slope γ/2 on average.
+        direction = 2.0 * bend * linear[1:]
+        direction = direction + far * np.sqrt(np.mean(direction**2)) * rng.standard_normal(len(direction))
+        shape = [0.3 * rng.standard_normal(), 0.0]
+        return np.concatenate([linear[:1], np.zeros(len(direction)), direction, shape])
+
+
+class Index:
+    """η = aᵀg + Σ_b c_b·bump_b(γᵀz): any smooth function of one learned index."""
+
+    name: ClassVar[str] = "index"
+    starts: ClassVar[tuple[tuple[float, float], ...]] = ((1.0, 0.2), (1.0, 0.8))
+
+    def groups(self, size: int) -> np.ndarray:
+        return np.array([INTERCEPT, *[SLOPES] * (size - 1), *[DIRECTION] * (size - 1), *[BUMPS] * len(KNOTS)])
+
+    def parts(self, coefficients: Array, size: int) -> Parts:
+        return Parts(coefficients[:size], coefficients[size : 2 * size - 1], coefficients[2 * size - 1 :])
+
+    def curve(self, shape: Array, index: Array, bend: Array) -> Array:
+        distance = (index[..., None] - KNOTS) / (KNOTS[1] - KNOTS[0])
+        return jnp.exp(-0.5 * distance**2) @ shape
+
+    def start(self, linear: np.ndarray, bend: float, far: float, rng: np.random.Generator) -> np.ndarray:
+        length = max(float(np.sqrt(np.sum(linear[1:] ** 2))), 1e-6)
+        noise = rng.standard_normal(len(linear) - 1)
+        direction = linear[1:] / length + far / np.sqrt(len(linear) - 1) * noise
+        return np.concatenate([linear, direction, np.zeros(len(KNOTS))])
+
+
+STRUCTURES: dict[str, Structure] = {each.name: each for each in (Linear(), Softplus(), Index())}

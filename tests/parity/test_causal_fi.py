@@ -1,0 +1,232 @@
+"""CausalFI's parts against textbook formulas: what is drawn for a hole, sums over sites, each update."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from oracle import causal_fi as oracle
+from unpooled.maths.triangles import pack
+from unpooled.methods.causal_fi import parameters as update
+from unpooled.methods.causal_fi.augmenting import Augmenting, Model
+from unpooled.methods.causal_fi.parameters import Sizes, begin
+from unpooled.methods.causal_fi.structures import EXPECTED, STRUCTURES, predictor
+from unpooled.protocol.rows import Rows, make_rows
+
+pytestmark = pytest.mark.slow
+X, U, SITES = 2, 3, 2
+SIZES = Sizes(X, U, SITES)
+FACTOR = np.array([[1.0, 0.0, 0.0], [0.7, 0.8, 0.0], [-0.4, 0.5, 0.6]])
+SLOPES = np.array([[0.5, -0.3, 0.2], [0.1, 0.4, -0.6]])
+OUTCOME = np.array([[0.2, 0.3, -0.1, 0.8, -0.5, 0.6], [1.0, -0.2, 0.4, 0.1, 0.9, -0.7]])
+TREATMENT = np.array([0.1, 0.2, -0.3, 0.5, 0.4, -0.2])
+NOISE = np.array([0.3, 0.5])
+
+
+def known(**changed: Any) -> dict[str, Any]:
+    """Parameters of a world whose outcome is linear, as a site is told them."""
+    return {
+        "confounders": {
+            "intercept": jnp.array([0.1, -0.2, 0.3]),
+            "slopes": jnp.asarray(SLOPES),
+            "covariance": jnp.asarray(FACTOR @ FACTOR.T),
+        },
+        "treatment": jnp.zeros(SIZES.all),
+        "outcome": jnp.asarray(OUTCOME),
+        "bend": jnp.ones(2),
+        "noise": jnp.asarray(NOISE),
+        "offset": jnp.array([0.4, -0.3]),
+        **changed,
+    }
+
+
+def one_person(copies: int, seen: np.ndarray, w: float, y: float) -> tuple[Rows, np.ndarray, np.ndarray]:
+    """The same person many times: what is drawn for the copies is a sample of that person's u."""
+    x, u = np.array([0.7, -1.1]), np.array([0.9, -0.4, 1.3])
+    holed = np.where(seen, u, np.nan)
+    rows = make_rows(
+        np.tile(x, (copies, 1)), np.full(copies, w), np.full(copies, y), fold=np.zeros(copies), site=0,
+        incomplete=np.tile(holed, (copies, 1)),
+    )  # fmt: skip
+    return rows, x, u
+
+
+@pytest.mark.parametrize("seen", [(True, False, False), (False, False, False), (False, True, True)])
+@pytest.mark.parametrize(("w", "y"), [(0.0, 1.7), (1.0, 1.7), (1.0, 6.0)])
+def test_a_hole_is_filled_from_the_analytic_posterior(seen: tuple[bool, ...], w: float, y: float) -> None:
+    copies, mask, draw = 3000, np.array(seen), known()
+    rows, x, u = one_person(copies, mask, w, y)
+    model = Model(STRUCTURES["linear"])
+    drawn = np.asarray(jax.jit(model.completed)(draw, rows, jax.random.key(5)).u)[:copies]
+    np.testing.assert_array_equal(drawn[:, mask], np.tile(u[mask], (copies, 1)))
+    arm = int(w)
+    mean = np.asarray(draw["confounders"]["intercept"]) + x @ SLOPES
+    left = y - OUTCOME[arm, 0] - OUTCOME[arm, 1:3] @ x - float(draw["offset"][arm])
+    expected, spread = oracle.given_all(mean, FACTOR @ FACTOR.T, mask, u, OUTCOME[arm, 3:], left, NOISE[arm])
+    for place, column in enumerate(np.flatnonzero(~mask)):
+        sd = np.sqrt(spread[place, place])
+        assert stats.kstest(drawn[:, column], "norm", args=(expected[place], sd)).pvalue > 1e-3
+    covariance = np.cov(drawn[:, ~mask], rowvar=False).reshape(spread.shape)
+    np.testing.assert_allclose(covariance, spread, atol=5 * np.max(np.diag(spread)) / np.sqrt(copies))
+
+
+def test_the_treatment_tells_of_a_hole_too() -> None:
+    copies, mask = 4000, np.array([True, False, True])
+    rows, x, u = one_person(copies, mask, 1.0, 0.2)
+    draw = known(treatment=jnp.asarray(TREATMENT), outcome=jnp.zeros((2, SIZES.all)))
+    completed = jax.jit(Model(STRUCTURES["linear"]).completed)
+    drawn = np.asarray(completed(draw, rows, jax.random.key(6)).u)[:copies, 1]
+    # By quadrature: p(u₂ | x, u₁, u₃) Φ(gᵀb).
+    mean = np.asarray(draw["confounders"]["intercept"]) + x @ SLOPES
+    prior, spread = oracle.given_all(mean, FACTOR @ FACTOR.T, mask, u, np.zeros(3), 0.0, 1.0)
+    grid = prior[0] + np.sqrt(spread[0, 0]) * np.linspace(-7, 7, 4001)
+    full = np.tile(u, (len(grid), 1))
+    full[:, 1] = grid
+    density = stats.norm.pdf(grid, prior[0], np.sqrt(spread[0, 0]))
+    density *= stats.norm.cdf(TREATMENT[0] + x @ TREATMENT[1:3] + full @ TREATMENT[3:])
+    chance = np.cumsum(density) / density.sum()
+    assert stats.kstest(drawn, lambda at: np.interp(at, grid, chance)).pvalue > 1e-3
+    assert stats.kstest(drawn, "norm", args=(prior[0], np.sqrt(spread[0, 0]))).pvalue < 1e-3
+
+
+@pytest.mark.parametrize("structure", ["softplus", "index"])
+@pytest.mark.parametrize("y", [-1.5, 0.5, 4.0])
+def test_an_outcome_that_bends_tells_of_a_hole_as_it_should(structure: str, y: float) -> None:
+    copies, mask = 4000, np.array([True, True, False])
+    rows, x, u = one_person(copies, mask, 1.0, y)
+    shape, rng = STRUCTURES[structure], np.random.default_rng(9)
+    outcome = np.stack([shape.start(OUTCOME[arm], 1.0, 0.2, rng) for arm in (0, 1)])
+    outcome[:, -9:] += 0.6 * rng.standard_normal((2, 9))
+    draw = known(treatment=jnp.asarray(TREATMENT), outcome=jnp.asarray(outcome))
+    model = Model(shape)
+    found = jax.jit(model.completed)(draw, rows, jax.random.key(7))
+    drawn = np.asarray(found.u)[:copies, 2]
+    # By quadrature: p(u₃ | x, u₁, u₂) Φ(gᵀb) N(y; η(u), σ²).
+    mean = np.asarray(draw["confounders"]["intercept"]) + x @ SLOPES
+    prior, spread = oracle.given_all(mean, FACTOR @ FACTOR.T, mask, u, np.zeros(3), 0.0, 1.0)
+    grid = prior[0] + np.sqrt(spread[0, 0]) * np.linspace(-7, 7, 4001)
+    full = np.column_stack([np.ones_like(grid), np.tile([*x, *u], (len(grid), 1))])
+    full[:, -1] = grid
+    of = jax.vmap(lambda g: predictor(shape, jnp.asarray(outcome[1]), g, jnp.ones(())))
+    eta = np.asarray(of(jnp.asarray(full))) + float(draw["offset"][1])
+    log = stats.norm.logpdf(grid, prior[0], np.sqrt(spread[0, 0])) + stats.norm.logcdf(full @ TREATMENT)
+    density = np.exp(log + stats.norm.logpdf(y, eta, np.sqrt(NOISE[1])))
+    chance = np.cumsum(density) / density.sum()
+    assert stats.kstest(drawn, lambda at: np.interp(at, grid, chance)).pvalue > 1e-3
+    assert np.all(np.asarray(found.latent)[:copies] > 0.0)
+    before = np.exp(log - log.max())
+    np.testing.assert_allclose(
+        model.expected(draw, rows, 1, assigned=True)[0], before @ eta / before.sum(), rtol=2e-3
+    )
+    plain = stats.norm.pdf(grid, prior[0], np.sqrt(spread[0, 0]))
+    np.testing.assert_allclose(model.expected(draw, rows, 1)[0], plain @ eta / plain.sum(), rtol=2e-3)
+
+
+# ---------------------------------------------------------------------- sums over sites
+
+
+def people(count: int = 60) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=(count, X))
+    u = 0.2 + x @ SLOPES + rng.normal(size=(count, U)) @ FACTOR.T
+    w = (rng.random(count) < 0.5).astype(float)
+    g = np.column_stack([np.ones(count), x, u])
+    y = np.sum(g * OUTCOME[w.astype(int)], axis=1) + 0.5 * rng.normal(size=count)
+    return {"x": x, "u": u, "w": w, "y": y, "g": g, "site": rng.integers(0, SITES, count)}
+
+
+def asked() -> dict[str, Any]:
+    draw = known()
+    offset = draw.pop("offset")
+    key = jax.random.key_data(jax.random.key(1))
+    fixed = {"draw": draw, "mode": jnp.asarray(OUTCOME + 0.3), "fold": -1, "key": key}
+    return {"free": {}, "fixed": fixed, "each": {"offset": offset, "mode_offset": 0.5 * offset}}
+
+
+@pytest.mark.parametrize("structure", ["linear", "softplus", "index"])
+def test_with_nothing_missing_sums_over_sites_are_those_of_the_stacked_rows(structure: str) -> None:
+    made, question = people(), asked()
+    stage = Augmenting(Model(STRUCTURES[structure]))
+    rng = np.random.default_rng(2)
+    start = [STRUCTURES[structure].start(OUTCOME[arm], 1.0, 0.2, rng) for arm in (0, 1)]
+    question["fixed"]["mode"] = question["fixed"]["draw"]["outcome"] = jnp.asarray(np.stack(start))
+    found = [
+        stage.statistics(
+            question,
+            make_rows(
+                *(made[name][here] for name in ("x", "w", "y")), fold=np.zeros(here.sum()), site=0,
+                incomplete=made["u"][here],
+            ),
+        )
+        for here in (made["site"] == 0, made["site"] == 1, np.full(len(made["y"]), True))
+    ]  # fmt: skip
+    for name in ("confounders", "outcome", "score", "square"):
+        parts = [np.asarray(each["total"][name]) for each in found]
+        np.testing.assert_allclose(parts[0] + parts[1], parts[2], rtol=1e-10, atol=1e-10)
+    for name in ("people", "site_cross", "site_score"):
+        parts = [np.asarray(each["each"][name]) for each in found]
+        np.testing.assert_allclose(parts[0] + parts[1], parts[2], rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(
+        found[2]["total"]["confounders"], pack(jnp.asarray(made["g"].T @ made["g"])), rtol=1e-10
+    )
+
+
+def test_an_arms_update_is_the_textbooks_posterior() -> None:
+    made = people(200)
+    site, y, g = made["site"], made["y"], made["g"]
+    flags = (site[:, None] == np.arange(SITES)).astype(float)
+    groups = STRUCTURES["linear"].groups(SIZES.all)
+    arm = update._Arm(
+        gram=jnp.asarray(g.T @ g),
+        score=jnp.asarray(g.T @ y),
+        square=jnp.asarray(y @ y),
+        people=jnp.asarray(flags.sum(axis=0)),
+        cross=jnp.asarray(flags.T @ g),
+        site_score=jnp.asarray(flags.T @ y),
+        mode=jnp.zeros(SIZES.all),
+        noise=jnp.asarray(0.4),
+        variances=jnp.asarray(EXPECTED),
+        site=jnp.asarray(0.2),
+    )
+    keys = jax.random.split(jax.random.key(3), 4000)
+    drawn = jax.vmap(lambda key: update._outcome(arm, jnp.asarray(groups), key, several=True))(keys)
+    mean, covariance = oracle.regression(g, y, site, noise=0.4, prior=EXPECTED[groups], offset=0.2)
+    both = np.concatenate([drawn["outcome"], drawn["offset"]], axis=1)
+    # The mode moves by one prior sd at most, so the draws stand about it; offsets do not.
+    moved = np.asarray(drawn["mode"][0])
+    centre = np.append(moved, mean[SIZES.all :])
+    sd = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(both.mean(axis=0), centre, atol=5 * sd.max() / np.sqrt(len(both)))
+    np.testing.assert_allclose(np.cov(both, rowvar=False), covariance, atol=0.12 * np.max(sd) ** 2)
+    straight = (mean[: SIZES.all] - moved) / mean[: SIZES.all]
+    np.testing.assert_allclose(straight, straight[0], atol=1e-8)  # towards the mean, and not past it
+    assert 0.0 <= straight[0] < 1.0
+
+
+def test_confounders_are_drawn_from_their_conjugate_posterior() -> None:
+    made = people(80)
+    keys = jax.random.split(jax.random.key(4), 4000)
+    drawn = jax.vmap(lambda key: update._confounders(jnp.asarray(made["g"].T @ made["g"]), 1 + X, key))(keys)
+    h, u = made["g"][:, : 1 + X], made["u"]
+    inside = h.T @ h + np.eye(1 + X)
+    slopes = np.linalg.solve(inside, h.T @ u)
+    left = u.T @ u - slopes.T @ inside @ slopes + update.LEAST_SPREAD * (U + 2) * np.eye(U)
+    expected = left / (len(u) + U + 2 - U - 1)  # the mean of an inverse Wishart
+    np.testing.assert_allclose(
+        drawn["covariance"].mean(axis=0), expected, atol=0.02 * np.max(np.diag(expected))
+    )
+    found = np.concatenate([drawn["intercept"][:, None], drawn["slopes"]], axis=1)
+    np.testing.assert_allclose(found.mean(axis=0), slopes, atol=0.01)
+    spread = np.linalg.inv(inside)[1, 1] * expected[0, 0]
+    assert np.var(found[:, 1, 0]) == pytest.approx(spread, rel=0.1)
+
+
+def test_a_chain_starts_from_nothing() -> None:
+    chain = begin(SIZES)
+    assert not np.asarray(chain.outcome).any()
+    assert chain.confounders["covariance"].shape == (U, U)
