@@ -95,6 +95,9 @@ def _columns(found: Preview) -> Table:
     for column in schema.covariates:
         if column.kind == "categorical":
             table.add_row(column.kind, f"{column.name}: {', '.join(column.levels)}")
+    for kind in dict.fromkeys(column.kind for column in schema.incomplete):
+        names = [column.name for column in schema.incomplete if column.kind == kind]
+        table.add_row(f"{kind}, incomplete", ", ".join(names))
     table.add_row("treated", f"'{schema.treated}' (control: '{schema.control}')")
     return table
 
