@@ -32,7 +32,7 @@ lint: env
 	$(BIN)/lint-imports
 
 check: lint
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not slow'
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup -m 'not slow'
 
 test: lint
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup

@@ -32,7 +32,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "causal_rff, observed": ("causal_rff", {"draws": 40, "confounding": "observed", "frequencies": 3}),
-    "causal_fi": ("causal_fi", {"draws": 40, "sweeps": 10}),
+    "causal_fi": ("causal_fi", {"draws": 40, "sweeps": 10, "structure": "linear"}),
     "causal_rff, transfer": (
         "causal_rff",
         {"draws": 40, "confounding": "observed", "frequencies": 1, "site_terms": "transfer"},

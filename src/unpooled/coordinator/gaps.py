@@ -8,7 +8,7 @@ import numpy as np
 
 from unpooled.algorithms.exchange import Procedure
 from unpooled.coordinator.agreement import Agreement, reach_agreement
-from unpooled.maths.little import Pattern
+from unpooled.maths.patterns import Pattern
 from unpooled.protocol.messages import Gaps
 from unpooled.study import Study
 

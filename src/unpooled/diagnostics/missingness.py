@@ -13,7 +13,8 @@ from unpooled.coordinator.rounds import Conduct
 from unpooled.data import Table
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import DataError
-from unpooled.maths.little import McarTest, Pattern, Stratified, Vote, little, merged, stratified, vote
+from unpooled.maths.little import McarTest, Stratified, Vote, little, stratified, vote
+from unpooled.maths.patterns import Pattern, merged
 from unpooled.site.limits import NONE, Limits
 from unpooled.study import ALL_SITES, Study
 

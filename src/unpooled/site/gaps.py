@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 
 from unpooled.data.encoding import encode
-from unpooled.maths.little import patterns_of, suppressed
+from unpooled.maths.patterns import patterns_of, suppressed
 from unpooled.protocol.messages import Patterns, Tree
 from unpooled.site.limits import Limits, check_rows
 from unpooled.site.site import Site

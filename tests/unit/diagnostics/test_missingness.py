@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from unpooled.cli.app import app
 from unpooled.data.sentinels import sentinel
 from unpooled.diagnostics.missingness import missingness
-from unpooled.maths.little import little, patterns_of
+from unpooled.maths.little import little
+from unpooled.maths.patterns import patterns_of
 from unpooled.site.limits import Limits
 from unpooled.study import Study
 

@@ -11,16 +11,9 @@ from scipy.stats import binom, chi2
 
 from oracle.little import d_square, expectation_maximisation, log_likelihood
 from unpooled.errors import DataError
-from unpooled.maths.little import (
-    Pattern,
-    little,
-    merged,
-    moments,
-    patterns_of,
-    stratified,
-    suppressed,
-    vote,
-)
+from unpooled.maths.little import little, stratified, vote
+from unpooled.maths.pattern_moments import moments
+from unpooled.maths.patterns import Pattern, merged, patterns_of, suppressed
 
 # R's table `datasets::airquality`, from the package pydataset 0.2.0, without its column of row numbers.
 AIRQUALITY = np.genfromtxt(
