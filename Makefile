@@ -1,7 +1,7 @@
 # make env    the environment, in .venv
 # make demo   a real study, end to end
 # make check  the fast loop: lint, types, architecture, tests that compile little
-# make test   every check there is
+# make test   every check but the longest simulations; make thorough runs these too
 
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -9,7 +9,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: env demo check test lint
+.PHONY: env demo check test thorough lint
 .DEFAULT_GOAL := env
 
 env: $(INSTALLED)
@@ -32,7 +32,10 @@ lint: env
 	$(BIN)/lint-imports
 
 check: lint
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup -m 'not slow'
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not slow'
 
 test: lint
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not thorough'
+
+thorough: lint
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile

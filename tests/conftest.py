@@ -14,7 +14,6 @@ os.environ.setdefault(
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 import unpooled.maths  # noqa: E402, F401  (float64 before any array is made)
@@ -22,11 +21,3 @@ import unpooled.maths  # noqa: E402, F401  (float64 before any array is made)
 # Compilation makes the first example slow, so time is no sign of a defect; the same examples every time.
 settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("repeatable")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file's tests share fixtures, so one worker runs them; of the contract's, each method's."""
-    for item in items:
-        case = getattr(item, "callspec", None)
-        method = case.params.get("case", "") if case is not None else ""
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.name} {method}"))

@@ -277,6 +277,7 @@ def _rejections(
     return pooled, other
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_missing_completely_at_random_is_rejected_as_often_as_it_should() -> None:
     pooled, within = _rejections(40, lambda values, s: 0.15)
@@ -284,6 +285,7 @@ def test_missing_completely_at_random_is_rejected_as_often_as_it_should() -> Non
     assert BY_CHANCE[0] <= within <= BY_CHANCE[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_missing_at_random_is_seen_together_and_not_by_vote() -> None:
     pooled, majority = _rejections(
@@ -293,6 +295,7 @@ def test_missing_at_random_is_seen_together_and_not_by_vote() -> None:
     assert majority < 0.2 * REPLICATES
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_sites_that_differ_mislead_the_pooled_test_only() -> None:
     pooled, within = _rejections(42, lambda values, s: 0.05 + 0.03 * s, shift=0.3)

@@ -90,7 +90,8 @@ def test_a_binary_outcomes_effects_are_differences_of_chances() -> None:
         assert model.ate("site1") == pytest.approx(treated - control, abs=0.35)
 
 
-@pytest.mark.parametrize("site_terms", ["covariance"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("site_terms", ["covariance", "transfer"])
 def test_sites_hold_together_in_any_way_with_a_binary_outcome_too(site_terms: str) -> None:
     made = tables(sites=3)
     for frame in made.values():
