@@ -119,12 +119,12 @@ def test_an_outcome_that_bends_tells_of_a_hole_as_it_should(structure: str, y: f
     chance = np.cumsum(density) / density.sum()
     assert stats.kstest(drawn, lambda at: np.interp(at, grid, chance)).pvalue > 1e-3
     assert np.all(np.asarray(found.latent)[:copies] > 0.0)
-    before = np.exp(log - log.max())
+    before, treated = np.exp(log - log.max()), jnp.ones(len(rows.present), int)
     np.testing.assert_allclose(
-        model.expected(draw, rows, 1, assigned=True)[0], before @ eta / before.sum(), rtol=2e-3
+        model.expected(draw, rows, treated, assigned=True)[0], before @ eta / before.sum(), rtol=2e-3
     )
     plain = stats.norm.pdf(grid, prior[0], np.sqrt(spread[0, 0]))
-    np.testing.assert_allclose(model.expected(draw, rows, 1)[0], plain @ eta / plain.sum(), rtol=2e-3)
+    np.testing.assert_allclose(model.expected(draw, rows, treated)[0], plain @ eta / plain.sum(), rtol=2e-3)
 
 
 # ---------------------------------------------------------------------- sums over sites

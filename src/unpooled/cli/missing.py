@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,15 +13,24 @@ MOST_PATTERNS = 8
 
 
 def missingness_as_json(found: Missingness) -> dict[str, Any]:
-    pooled = None if found.pooled is None else {k: _finite(v) for k, v in found.pooled._asdict().items()}
-    return {
-        "shares": found.shares.to_dict("index"),
-        "patterns": found.patterns.to_dict("records"),
-        "little": pooled,
-        "little_within_sites": {key: _finite(value) for key, value in found.stratified._asdict().items()},
-        "share_of_sites_rejecting": _finite(found.vote.share),
-        "withheld": found.withheld,
-    }
+    from unpooled.report.results import finite
+
+    within = found.stratified
+    return finite(
+        {
+            "shares": found.shares.to_dict("index"),
+            "patterns": found.patterns.to_dict("records"),
+            "little": None if found.pooled is None else found.pooled._asdict(),
+            "little_within_sites": {
+                "statistic": within.statistic,
+                "degrees": within.degrees,
+                "p_value": within.p_value,
+                "left_out": within.left_out,
+            },
+            "share_of_sites_rejecting": found.vote.share,
+            "withheld": found.withheld,
+        }
+    )
 
 
 def show_missingness(console: Console, found: Missingness) -> None:
@@ -73,7 +81,3 @@ def _test(statistic: float, degrees: int, p_value: float) -> str:
         return "nothing to test: one pattern only"
     p = "p < 0.0001" if p_value < 1e-4 else f"p = {p_value:.4f}"
     return f"d² = {statistic:.1f} on {degrees} degrees of freedom, {p}"
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

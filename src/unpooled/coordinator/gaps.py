@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure
-from unpooled.coordinator.agreement import Agreement, reach_agreement
+from unpooled.coordinator.agreement import Agreement
 from unpooled.maths.patterns import Pattern
 from unpooled.protocol.messages import Gaps
-from unpooled.study import Study
 
 
 class Gathered(NamedTuple):
@@ -21,9 +20,8 @@ class Gathered(NamedTuple):
     withheld: dict[str, dict[str, int]]
 
 
-def gather_gaps(study: Study) -> Procedure[Gathered]:
-    """The agreement's rounds and one more."""
-    agreement = yield from reach_agreement(study)
+def gather_gaps(agreement: Agreement) -> Procedure[Gathered]:
+    """One round after the agreement's."""
     scaling, arms = agreement.scaling, agreement.descriptions.values()
     treated = sum(one.arms.get(agreement.schema.treated, 0) for one in arms) / sum(scaling["counts"])
     centre = [*scaling["mean"], *scaling["incomplete_mean"], treated, scaling["outcome_mean"]]

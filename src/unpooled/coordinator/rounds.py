@@ -92,6 +92,14 @@ class Conduct(Generic[T]):
         return Round(number, label(question), time.perf_counter() - start, traffic, replayed, objective)
 
 
+def run(procedure: Procedure[T], engine: Engine) -> T:
+    """A procedure's result, where nobody watches its rounds."""
+    conduct = Conduct(procedure, engine)
+    for _ in conduct:
+        pass
+    return conduct.result
+
+
 def label(question: Message) -> str:
     """A question's short name for people."""
     if isinstance(question, Ask):

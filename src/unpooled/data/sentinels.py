@@ -10,6 +10,8 @@ from unpooled.data.kinds import numbers, stored_as
 CODES = (-9.0, -99.0, -999.0, -9999.0, 9.0, 99.0, 999.0, 9999.0, -1.0, -8.0, -88.0)
 OFTEN = 3
 """Fewest times that a code must occur."""
+FAR = 1.5
+"""The gap before a code, times this, exceeds the range of all other values."""
 
 
 def sentinel(series: pd.Series) -> tuple[float, int] | None:
@@ -27,6 +29,6 @@ def sentinel(series: pd.Series) -> tuple[float, int] | None:
         if count < OFTEN or len(others) < 2:
             continue
         gap = others.min() - code if code < others.min() else code - others.max()
-        if gap > max(2.0 * np.ptp(others) / 3.0, 0.0) and np.ptp(others) > 0:
+        if 0.0 < np.ptp(others) < FAR * gap:
             return code, count
     return None

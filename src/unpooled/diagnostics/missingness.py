@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.gaps import Gathered, gather_gaps
-from unpooled.coordinator.rounds import Conduct
+from unpooled.coordinator.rounds import run
 from unpooled.data import Table
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import DataError
 from unpooled.maths.little import McarTest, Stratified, Vote, little, stratified, vote
 from unpooled.maths.patterns import Pattern, merged
+from unpooled.protocol.engine import Engine
 from unpooled.site.limits import NONE, Limits
 from unpooled.study import ALL_SITES, Study
 
@@ -44,13 +46,13 @@ def missingness(
 ) -> Missingness:
     """Ask every site once; no row leaves it. Whatever the study's method, gaps may be looked at."""
     taking = study.model_copy(update={"method": study.method.model_copy(update={"name": "causal_fi"})})
-    conduct = Conduct(gather_gaps(study), InProcess(open_sites(taking, sites, limits)))
-    for _ in conduct:
-        pass
-    return judged(conduct.result)
+    engine = InProcess(open_sites(taking, sites, limits))
+    return of_agreed(run(reach_agreement(study), engine), engine)
 
 
-def judged(gathered: Gathered) -> Missingness:
+def of_agreed(agreement: Agreement, engine: Engine) -> Missingness:
+    """The same where the sites have agreed already."""
+    gathered = run(gather_gaps(agreement), engine)
     every = merged(gathered.patterns.values())
     pooled, why = None, ""
     try:

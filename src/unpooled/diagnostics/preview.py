@@ -16,7 +16,7 @@ from unpooled.data import Table
 from unpooled.data.presence import column
 from unpooled.data.sentinels import sentinel
 from unpooled.diagnostics.disclosure import Line, left, reveals
-from unpooled.diagnostics.missingness import Missingness, missingness
+from unpooled.diagnostics.missingness import Missingness, of_agreed
 from unpooled.diagnostics.overlap import Overlap, overlaps
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.methods import method as methods
@@ -56,7 +56,8 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
     method = methods.find(study.method.name)
     settings = methods.settings_of(method, study.method.settings)
     opened = open_sites(study, sites, NONE)
-    conduct = Conduct(reach_agreement(study), InProcess(opened))
+    engine = InProcess(opened)
+    conduct = Conduct(reach_agreement(study), engine)
     journal = Journal()
     for happened in conduct:
         journal.record(happened)
@@ -72,7 +73,7 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
         leaving,
         refusals,
         _codes(opened, study),
-        missingness(study, sites) if study.columns.incomplete else None,
+        of_agreed(agreement, engine) if study.columns.incomplete else None,
     )
 
 

@@ -27,6 +27,11 @@ def to_site(question: Message, site: int) -> Message:
     return question
 
 
+def at_site(draws: Tree, site: int) -> Tree:
+    """Draws ``{"fixed": [K, …], "each": [K, site, …]}`` as one site knows them, in one flat tree."""
+    return {**draws["fixed"], **_own(draws, site)["each"]}
+
+
 def _own(tree: Tree, site: int) -> Tree:
     """The tree with only this site's part of what is said to each."""
     if "each" not in tree:

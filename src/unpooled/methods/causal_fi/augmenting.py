@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from unpooled.maths.triangles import pack
 from unpooled.methods.causal_fi.completing import (
@@ -62,26 +62,27 @@ class Model(eqx.Module):
         )
         return complete(open_, self._matters(open_, draw, parts, draw["offset"][arm], rows), seen, key)
 
-    def expected(self, draw: Tree, rows: Rows, arm: int, *, assigned: bool = False) -> Float[Array, " n"]:
+    def expected(
+        self, draw: Tree, rows: Rows, arm: Int[Array, " n"], *, assigned: bool = False
+    ) -> Float[Array, " n"]:
         """E[Y(arm) | x, u_seen]; with `assigned`, also given that the person is in that arm."""
         open_ = holes(draw["confounders"], rows)
-        everybody = jnp.full(len(rows.present), arm)
-        parts = self._parts(draw["outcome"][everybody], rows)
-        matters = self._matters(open_, draw, parts, draw["offset"][everybody], rows)
-        sd = jnp.sqrt(matters.covariance[:, T, T])
+        parts = self._parts(draw["outcome"][arm], rows)
+        matters = self._matters(open_, draw, parts, draw["offset"][arm], rows)
+        sd, sign = jnp.sqrt(matters.covariance[:, T, T]), 2.0 * arm - 1.0
         curve = jax.vmap(self.structure.curve)
-        bend = draw["bend"][everybody]
 
         def at(node: Array) -> tuple[Array, Array]:
             index = matters.mean[:, T] + sd * node
             line = given_index(matters, index)
+            said = line.s + curve(parts.shape, index, draw["bend"][arm])
+            if not assigned:
+                return jnp.zeros_like(index), said
             spread = jnp.sqrt(1.0 + line.p_variance)
-            sign = 2.0 * arm - 1.0
-            log = log_probit(sign * line.p / spread) if assigned else jnp.zeros_like(index)
+            log = log_probit(sign * line.p / spread)
             # s given p on the side of the arm: its mean moves with the mean of a truncated normal.
             hazard = jnp.exp(-0.5 * (line.p / spread) ** 2 - log) / np.sqrt(2.0 * np.pi)
-            moved = sign * line.both / spread * hazard if assigned else 0.0
-            return log, line.s + moved + curve(parts.shape, index, bend)
+            return log, said + sign * line.both / spread * hazard
 
         logs, said = jax.vmap(at)(jnp.asarray(NODES))
         weight = jax.nn.softmax(logs + jnp.log(jnp.asarray(WEIGHTS))[:, None], axis=0)
@@ -135,6 +136,12 @@ class Augmenting(Stage):
         linear = jnp.sum(slopes * mode["outcome"][arm], axis=1)
         response = rows.outcome - self.model.own_arm(mode, rows, u) + linear + mode["offset"][arm]
         held = jnp.stack([1.0 - rows.treatment, rows.treatment]) * rows.present * (rows.fold == fixed["fold"])
+        # E[y | w, x, u_seen]: what can be said of people whose outcome is not used; often there are none.
+        predicted = jax.lax.cond(
+            fixed["fold"] < 0,
+            lambda: rows.outcome,
+            lambda: self.model.expected(mode, rows, arm, assigned=True),
+        )
         return {
             "total": {
                 "confounders": pack(g.T @ (use[:, None] * g)),
@@ -142,7 +149,7 @@ class Augmenting(Stage):
                 "outcome": pack(jnp.einsum("an,nb,nc->abc", arms, slopes, slopes)),
                 "score": jnp.einsum("an,n,nb->ab", arms, response, slopes),
                 "square": arms @ response**2,
-                "held_out": held @ (rows.outcome - self._predicted(mode, rows)) ** 2,
+                "held_out": held @ (rows.outcome - predicted) ** 2,
                 "held": held.sum(axis=1),
             },
             "each": {
@@ -151,8 +158,3 @@ class Augmenting(Stage):
                 "site_score": arms @ response,
             },
         }
-
-    def _predicted(self, mode: Tree, rows: Rows) -> Float[Array, " n"]:
-        """E[y | w, x, u_seen]: what can be said of people whose outcome is not used."""
-        both = [self.model.expected(mode, rows, arm, assigned=True) for arm in (0, 1)]
-        return jnp.where(rows.treatment > 0.0, both[1], both[0])

@@ -43,7 +43,10 @@ def conditional(model: Model, draws: Tree, people: Rows) -> np.ndarray:
 
 @eqx.filter_jit
 def _conditional(model: Model, draws: Tree, people: Rows) -> Float[Array, "k n"]:
-    return jax.lax.map(lambda draw: model.expected(draw, people, 1) - model.expected(draw, people, 0), draws)
+    control, treated = (jnp.full(len(people.present), arm) for arm in (0, 1))
+    return jax.lax.map(
+        lambda draw: model.expected(draw, people, treated) - model.expected(draw, people, control), draws
+    )
 
 
 def individual(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -16,6 +15,7 @@ from unpooled.methods.causal_fi.settings import Settings
 from unpooled.methods.causal_fi.structures import STRUCTURES
 from unpooled.methods.method import Fitted
 from unpooled.methods.outcomes import OutcomeScale
+from unpooled.protocol.addressing import at_site
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
@@ -100,9 +100,7 @@ def _names(settings: Settings) -> tuple[str, ...]:
 
 def _at(draws: Tree, site: int) -> tuple[Model, Tree]:
     """The model, and its draws as one site knows them."""
-    parts = draws["parameters"]
-    own = jax.tree.map(lambda leaf: leaf[:, site], parts["each"])
-    return Model(STRUCTURES[draws["structure"]]), {**parts["fixed"], **own}
+    return Model(STRUCTURES[draws["structure"]]), at_site(draws["parameters"], site)
 
 
 METHOD = CausalFI()

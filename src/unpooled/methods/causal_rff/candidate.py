@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-import jax
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure
@@ -23,11 +22,6 @@ class Found(NamedTuple):
 def noise_sd(draws: Tree) -> float:
     """The noise's sd over draws and arms, in standard units."""
     return float(np.sqrt(np.mean(draws["fixed"]["noise"])))
-
-
-def at_site(draws: Tree, site: int) -> Tree:
-    """Draws as one site knows them, and as its `Model` beside the rows takes them."""
-    return {**draws["fixed"], **jax.tree.map(lambda leaf: leaf[:, site], draws["each"])}
 
 
 class Candidate(Protocol):

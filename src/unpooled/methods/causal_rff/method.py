@@ -9,7 +9,7 @@ import numpy as np
 from unpooled.algorithms.exchange import Procedure
 from unpooled.errors import StudyError
 from unpooled.maths.fourier import frequencies
-from unpooled.methods.causal_rff.candidate import Candidate, at_site
+from unpooled.methods.causal_rff.candidate import Candidate
 from unpooled.methods.causal_rff.classes.candidate import CLASSES, FOLD_ROUNDS, PEOPLE_PER_CLASS, Categorical
 from unpooled.methods.causal_rff.classes.mixture import make_mixture
 from unpooled.methods.causal_rff.classes.views import Classes, Columns
@@ -32,6 +32,7 @@ from unpooled.methods.causal_rff.observed.site_terms import make_terms, width
 from unpooled.methods.causal_rff.settings import Settings
 from unpooled.methods.method import Fitted
 from unpooled.methods.outcomes import outcome_scale
+from unpooled.protocol.addressing import at_site
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
