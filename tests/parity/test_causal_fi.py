@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,9 +13,13 @@ from scipy import stats
 
 from oracle import causal_fi as oracle
 from unpooled.maths.triangles import pack
+from unpooled.methods.causal_fi import confounder_draws as draws
 from unpooled.methods.causal_fi import parameters as update
-from unpooled.methods.causal_fi.augmenting import Augmenting, Model
-from unpooled.methods.causal_fi.parameters import Sizes, begin
+from unpooled.methods.causal_fi.augmenting import Augmenting
+from unpooled.methods.causal_fi.chain import Setting, Sizes, begin
+from unpooled.methods.causal_fi.columns import layout_of
+from unpooled.methods.causal_fi.families import Gaussian
+from unpooled.methods.causal_fi.model import Model
 from unpooled.methods.causal_fi.structures import EXPECTED, STRUCTURES, predictor
 from unpooled.protocol.rows import Rows, make_rows
 
@@ -26,12 +31,18 @@ SLOPES = np.array([[0.5, -0.3, 0.2], [0.1, 0.4, -0.6]])
 OUTCOME = np.array([[0.2, 0.3, -0.1, 0.8, -0.5, 0.6], [1.0, -0.2, 0.4, 0.1, 0.9, -0.7]])
 TREATMENT = np.array([0.1, 0.2, -0.3, 0.5, 0.4, -0.2])
 NOISE = np.array([0.3, 0.5])
+LAYOUT = layout_of({"kinds": ["numeric"] * U, "widths": [1] * U, "mean": np.zeros(U), "sd": np.ones(U)})
+
+
+def model_of(structure: str) -> Model:
+    return Model(STRUCTURES[structure], LAYOUT, Gaussian())
 
 
 def known(**changed: Any) -> dict[str, Any]:
     """Parameters of a world whose outcome is linear, as a site is told them."""
     return {
         "confounders": {
+            "steps": jnp.zeros((0, 1 + X + 2)),
             "intercept": jnp.array([0.1, -0.2, 0.3]),
             "slopes": jnp.asarray(SLOPES),
             "covariance": jnp.asarray(FACTOR @ FACTOR.T),
@@ -61,8 +72,8 @@ def one_person(copies: int, seen: np.ndarray, w: float, y: float) -> tuple[Rows,
 def test_a_hole_is_filled_from_the_analytic_posterior(seen: tuple[bool, ...], w: float, y: float) -> None:
     copies, mask, draw = 3000, np.array(seen), known()
     rows, x, u = one_person(copies, mask, w, y)
-    model = Model(STRUCTURES["linear"])
-    drawn = np.asarray(jax.jit(model.completed)(draw, rows, jax.random.key(5)).u)[:copies]
+    model = model_of("linear")
+    drawn = np.asarray(eqx.filter_jit(model.completed)(draw, rows, jax.random.key(5)).u)[:copies]
     np.testing.assert_array_equal(drawn[:, mask], np.tile(u[mask], (copies, 1)))
     arm = int(w)
     mean = np.asarray(draw["confounders"]["intercept"]) + x @ SLOPES
@@ -79,7 +90,7 @@ def test_the_treatment_tells_of_a_hole_too() -> None:
     copies, mask = 4000, np.array([True, False, True])
     rows, x, u = one_person(copies, mask, 1.0, 0.2)
     draw = known(treatment=jnp.asarray(TREATMENT), outcome=jnp.zeros((2, SIZES.all)))
-    completed = jax.jit(Model(STRUCTURES["linear"]).completed)
+    completed = eqx.filter_jit(model_of("linear").completed)
     drawn = np.asarray(completed(draw, rows, jax.random.key(6)).u)[:copies, 1]
     # By quadrature: p(u₂ | x, u₁, u₃) Φ(gᵀb).
     mean = np.asarray(draw["confounders"]["intercept"]) + x @ SLOPES
@@ -103,8 +114,8 @@ def test_an_outcome_that_bends_tells_of_a_hole_as_it_should(structure: str, y: f
     outcome = np.stack([shape.start(OUTCOME[arm], 1.0, 0.2, rng) for arm in (0, 1)])
     outcome[:, -9:] += 0.6 * rng.standard_normal((2, 9))
     draw = known(treatment=jnp.asarray(TREATMENT), outcome=jnp.asarray(outcome))
-    model = Model(shape)
-    found = jax.jit(model.completed)(draw, rows, jax.random.key(7))
+    model = model_of(structure)
+    found = eqx.filter_jit(model.completed)(draw, rows, jax.random.key(7))
     drawn = np.asarray(found.u)[:copies, 2]
     # By quadrature: p(u₃ | x, u₁, u₂) Φ(gᵀb) N(y; η(u), σ²).
     mean = np.asarray(draw["confounders"]["intercept"]) + x @ SLOPES
@@ -151,11 +162,11 @@ def asked() -> dict[str, Any]:
 @pytest.mark.parametrize("structure", ["softplus"])
 def test_with_nothing_missing_sums_over_sites_are_those_of_the_stacked_rows(structure: str) -> None:
     made, question = people(), asked()
-    stage = Augmenting(Model(STRUCTURES[structure]))
+    stage = Augmenting(model_of(structure))
     rng = np.random.default_rng(2)
     start = [STRUCTURES[structure].start(OUTCOME[arm], 1.0, 0.2, rng) for arm in (0, 1)]
     question["fixed"]["mode"] = question["fixed"]["draw"]["outcome"] = jnp.asarray(np.stack(start))
-    statistics = jax.jit(stage.statistics)
+    statistics = eqx.filter_jit(stage.statistics)
     found = [
         statistics(
             question,
@@ -195,9 +206,13 @@ def test_an_arms_update_is_the_textbooks_posterior() -> None:
         site=jnp.asarray(0.2),
     )
     keys = jax.random.split(jax.random.key(3), 4000)
-    every = jax.jit(jax.vmap(lambda key: update._outcome(arm, jnp.asarray(groups), key, several=True)))
+    common = jnp.asarray(0.1 * np.arange(SIZES.all))  # what the slopes are expected to be
+    setting = Setting(LAYOUT, Gaussian(), jnp.asarray(groups), several=True)
+    every = jax.jit(jax.vmap(lambda key: update._outcome(setting, common, arm, key)))
     drawn = every(keys)
-    mean, covariance = oracle.regression(g, y, site, noise=0.4, prior=EXPECTED[groups], offset=0.2)
+    left = y - g @ np.asarray(common)
+    mean, covariance = oracle.regression(g, left, site, noise=0.4, prior=EXPECTED[groups], offset=0.2)
+    mean[: SIZES.all] += np.asarray(common)
     both = np.concatenate([drawn["outcome"], drawn["offset"]], axis=1)
     # The mode moves by one prior sd at most, so the draws stand about it; offsets do not.
     moved = np.asarray(drawn["mode"][0])
@@ -214,11 +229,11 @@ def test_confounders_are_drawn_from_their_conjugate_posterior() -> None:
     made = people(80)
     keys = jax.random.split(jax.random.key(4), 4000)
     gram = jnp.asarray(made["g"].T @ made["g"])
-    drawn = jax.jit(jax.vmap(lambda key: update._confounders(gram, 1 + X, key)))(keys)
+    drawn = jax.jit(jax.vmap(lambda key: draws.draw_numbers(gram, 1 + X, key)))(keys)
     h, u = made["g"][:, : 1 + X], made["u"]
     inside = h.T @ h + np.eye(1 + X)
     slopes = np.linalg.solve(inside, h.T @ u)
-    left = u.T @ u - slopes.T @ inside @ slopes + update.LEAST_SPREAD * (U + 2) * np.eye(U)
+    left = u.T @ u - slopes.T @ inside @ slopes + draws.LEAST_SPREAD * (U + 2) * np.eye(U)
     expected = left / (len(u) + U + 2 - U - 1)  # the mean of an inverse Wishart
     np.testing.assert_allclose(
         drawn["covariance"].mean(axis=0), expected, atol=0.02 * np.max(np.diag(expected))
@@ -230,6 +245,6 @@ def test_confounders_are_drawn_from_their_conjugate_posterior() -> None:
 
 
 def test_a_chain_starts_from_nothing() -> None:
-    chain = begin(SIZES)
+    chain = begin(SIZES, LAYOUT, Gaussian())
     assert not np.asarray(chain.outcome).any()
     assert chain.confounders["covariance"].shape == (U, U)

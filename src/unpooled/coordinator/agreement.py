@@ -46,7 +46,7 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
         "family": study.columns.family,
         "incomplete_mean": about,
         "incomplete_sd": spread,
-        "incomplete_kinds": [column.kind for column in schema.incomplete for _ in column.features],
+        "incomplete_columns": [[column.kind, len(column.features)] for column in schema.incomplete],
         "seen": first["seen"],
     }
     _refuse_repeated(schema, second, study)

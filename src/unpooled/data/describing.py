@@ -9,9 +9,7 @@ import pandas as pd
 
 from unpooled.data.kinds import level_names, numbers, stored_as
 from unpooled.data.presence import column
-from unpooled.study import Column, Columns, Description
-
-LARGEST_COUNT = 30
+from unpooled.study import LARGEST_COUNT, Column, Columns, Description
 
 
 def describe(frame: pd.DataFrame, columns: Columns) -> Description:

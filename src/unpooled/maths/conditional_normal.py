@@ -19,16 +19,19 @@ class Given(NamedTuple):
     """E[missing − mean | seen] = regression @ (seen − mean)."""
     root: Float[Array, "n q q"]
     """A lower triangular factor of the covariance that is left."""
+    precision: Float[Array, "n q q"]
+    """The inverse covariance of the entries that are seen."""
 
 
 def given_seen(covariance: Float[Array, "q q"], seen: Float[Array, "n q"]) -> Given:
     """For every row; `seen` is 1 where an entry is known."""
     if not len(covariance):
-        return Given(*jnp.zeros((2, len(seen), 0, 0)))
+        return Given(*jnp.zeros((3, len(seen), 0, 0)))
     hole = 1.0 - seen
     swept = _sweep(jnp.broadcast_to(covariance, (len(seen), *covariance.shape)), seen)
     left = swept * hole[:, :, None] * hole[:, None, :]
-    return Given(swept * hole[:, :, None] * seen[:, None, :], _root(left, hole))
+    precision = -swept * seen[:, :, None] * seen[:, None, :]
+    return Given(swept * hole[:, :, None] * seen[:, None, :], _root(left, hole), precision)
 
 
 def solve(matrix: Float[Array, "n k k"], right: Float[Array, "n k"]) -> Float[Array, "n k"]:

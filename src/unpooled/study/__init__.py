@@ -2,11 +2,12 @@
 
 from unpooled.study.columns import Columns
 from unpooled.study.file import read_study, study_template
-from unpooled.study.schema import Column, Description, Schema, agree
+from unpooled.study.schema import LARGEST_COUNT, Column, Description, Schema, agree
 from unpooled.study.study import ALL_SITES, Source, Study
 
 __all__ = [
     "ALL_SITES",
+    "LARGEST_COUNT",
     "Column",
     "Columns",
     "Description",

@@ -11,6 +11,8 @@ from unpooled.errors import DataError, SchemaError
 from unpooled.study.columns import Columns
 
 Kind = Literal["numeric", "binary", "categorical", "count"]
+LARGEST_COUNT = 30
+"""Whole numbers up to this one are counts; larger ones are as good as any number."""
 """Counts are told apart where values may be missing: there a column needs a distribution of its own."""
 
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_fi.augmenting import Model
-from unpooled.methods.outcomes import OutcomeScale
+from unpooled.methods.causal_fi.families import individual_effect
+from unpooled.methods.causal_fi.model import Model
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
@@ -31,9 +31,11 @@ class AverageEffect(Stage):
         draw = {**parameters["fixed"], **parameters["each"]}
         key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.site)
         for_u, for_weights = jax.random.split(key)
-        arms = self.model.arms(draw, rows, self.model.completed(draw, rows, for_u).u)
+        family = self.model.family
+        arms = family.mean(self.model.arms(draw, rows, self.model.completed(draw, rows, for_u).felt))
         weight = rows.present * jax.random.exponential(for_weights, rows.present.shape)
-        return {"total": {}, "each": {"effect": (arms[:, 1] - arms[:, 0]) @ weight / weight.sum()}}
+        effect = family.standardised(arms[:, 1] - arms[:, 0]) @ weight / weight.sum()
+        return {"total": {}, "each": {"effect": effect}}
 
 
 def conditional(model: Model, draws: Tree, people: Rows) -> np.ndarray:
@@ -44,26 +46,25 @@ def conditional(model: Model, draws: Tree, people: Rows) -> np.ndarray:
 @eqx.filter_jit
 def _conditional(model: Model, draws: Tree, people: Rows) -> Float[Array, "k n"]:
     control, treated = (jnp.full(len(people.present), arm) for arm in (0, 1))
-    return jax.lax.map(
-        lambda draw: model.expected(draw, people, treated) - model.expected(draw, people, control), draws
-    )
+
+    def one(draw: Tree) -> Array:
+        difference = model.expected(draw, people, treated) - model.expected(draw, people, control)
+        return model.family.standardised(difference)
+
+    return jax.lax.map(one, draws)
 
 
-def individual(
-    model: Model, outcome: OutcomeScale, draws: Tree, people: Rows, correlation: float
-) -> np.ndarray:
+def individual(model: Model, draws: Tree, people: Rows, correlation: float) -> np.ndarray:
     """ITE draws [K, people] given a person's treatment and outcome: u once per draw, then the other arm."""
-    return np.asarray(_individual(model, outcome, draws, people, jnp.asarray(correlation)))
+    return np.asarray(_individual(model, draws, people, jnp.asarray(correlation)))
 
 
 @eqx.filter_jit
-def _individual(
-    model: Model, outcome: OutcomeScale, draws: Tree, people: Rows, correlation: Array
-) -> Float[Array, "k n"]:
+def _individual(model: Model, draws: Tree, people: Rows, correlation: Array) -> Float[Array, "k n"]:
     def one(draw: Tree) -> Array:
         key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), people.site)
         for_u, for_noise = jax.random.split(jax.random.fold_in(key, 2))
-        both = model.arms(draw, people, model.completed(draw, people, for_u).u)
-        return outcome.individual(both, draw["noise"], people, for_noise, correlation)
+        both = model.arms(draw, people, model.completed(draw, people, for_u).felt)
+        return individual_effect(model.family, both, draw["noise"], people, correlation, for_noise)
 
     return jax.lax.map(one, draws)

@@ -6,16 +6,22 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure, ask, side_by_side
-from unpooled.methods.causal_fi.parameters import Chain, Sizes, advance, begin
+from unpooled.methods.causal_fi.chain import Chain, Setting, Sizes, begin
+from unpooled.methods.causal_fi.columns import Layout
+from unpooled.methods.causal_fi.families import Family
+from unpooled.methods.causal_fi.parameters import advance
 from unpooled.methods.causal_fi.structures import STRUCTURES, Structure
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Tree
 
 STARTED, TRIED, SETTLING = 6, 10, 6
 """Rounds with a linear outcome; of each structure that is tried; of the one that is chosen, not kept."""
+TOLD = ("confounders", "treatment", "outcome", "bend", "noise")
+"""What of a chain every site is told."""
 JUDGED = 4
 """The last rounds of a trial, by which it is judged."""
 
@@ -37,34 +43,50 @@ class Run(NamedTuple):
     held_out: np.ndarray
     """Squared error of people held out, by chain and arm."""
     misfit: np.ndarray
-    """Log noise by chain and arm: what people in use leave unexplained."""
+    """Squared error of people in use, by chain and arm."""
 
 
 class Sampler(NamedTuple):
     """What all chains share."""
 
     sizes: Sizes
+    layout: Layout
+    family: Family
+    shift: np.ndarray | None
+    """By site and arm, how much more than at random missing values are."""
     seed: int
 
     def run(
         self, structure: Structure, chains: Chain, fold: np.ndarray, *, rounds: int, kept: int, use: int
     ) -> Procedure[Run]:
         """Rounds of data augmentation; the last `kept` are kept. `use` tells streams of chance apart."""
-        groups = structure.groups(self.sizes.all)
+        groups = jnp.asarray(structure.groups(self.sizes.all))
+        setting = Setting(self.layout, self.family, groups, self.sizes.sites > 1)
         found, held, misfit = [], [], []
         for number in range(rounds):
             keys = self._keys(use, number, 2 * len(fold))
-            reply = yield from ask(f"augmenting/{structure.name}", _question(chains, fold, keys[: len(fold)]))
+            question = self._question(chains, fold, keys[: len(fold)])
+            reply = yield from ask(f"augmenting/{structure.name}", question)
             sums = {**reply["total"], **reply["each"]}
-            chains = jax.tree.map(
-                np.asarray,
-                one_by_one(advance, (chains, sums, keys[len(fold) :]), groups, self.sizes.sites > 1),
-            )
+            chains = jax.tree.map(np.asarray, one_by_one(advance, (chains, sums, keys[len(fold) :]), setting))
             held.append(sums["held_out"] / np.maximum(sums["held"], 1.0))
-            misfit.append(np.log(chains.noise))
+            misfit.append(sums["misfit"] / np.maximum(sums["used"], 1.0))
             if number >= rounds - kept:
                 found.append(chains)
         return Run(chains, found, np.mean(held[-JUDGED:], axis=0), np.mean(misfit[-JUDGED:], axis=0))
+
+    def _question(self, chains: Chain, fold: np.ndarray, keys: np.ndarray) -> Tree:
+        draw = {name: getattr(chains, name) for name in TOLD}
+        each = {"offset": chains.offset, "mode_offset": chains.mode_offset}
+        return {
+            "free": {},
+            "fixed": {"draw": draw, "mode": chains.mode, "fold": fold, "key": keys},
+            "each": {**each, **self.shifts(len(fold))},
+        }
+
+    def shifts(self, count: int) -> Tree:
+        """Of a batch of questions or draws; nothing where values are missing at random."""
+        return {} if self.shift is None else {"shift": np.repeat(self.shift[None], count, axis=0)}
 
     def _keys(self, use: int, number: int, count: int) -> np.ndarray:
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), 20 + use), number)
@@ -74,7 +96,7 @@ class Sampler(NamedTuple):
 def fit(sampler: Sampler, names: tuple[str, ...], *, folds: int, sweeps: int, draws: int) -> Procedure[Fit]:
     """With several structures people held out decide between them; with one, nobody is held out."""
     chains = -(-draws // sweeps)
-    begun = _stacked([begin(sampler.sizes)] * chains)
+    begun = _stacked([begin(sampler.sizes, sampler.layout, sampler.family)] * chains)
     everybody = np.full(chains, -1)
     linear = STRUCTURES["linear"]
     started = yield from sampler.run(linear, begun, everybody, rounds=STARTED, kept=0, use=0)
@@ -133,23 +155,13 @@ def _stacked(chains: list[Chain]) -> Chain:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *chains)
 
 
-def _question(chains: Chain, fold: np.ndarray, keys: np.ndarray) -> Tree:
-    draw = {name: getattr(chains, name) for name in ("confounders", "treatment", "outcome", "bend", "noise")}
-    return {
-        "free": {},
-        "fixed": {"draw": draw, "mode": chains.mode, "fold": fold, "key": keys},
-        "each": {"offset": chains.offset, "mode_offset": chains.mode_offset},
-    }
-
-
 def _draws(kept: list[Chain], sampler: Sampler, count: int) -> Tree:
     """[K, …], spread evenly over rounds and chains: what all sites know, and each site's offsets."""
     total = sum(len(one.noise) for one in kept)
     few = np.linspace(0, total - 1, count).round().astype(int)
     every: Chain = jax.tree.map(lambda *leaves: np.concatenate(leaves)[few], *kept)
-    names = ("confounders", "treatment", "outcome", "bend", "noise")
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(sampler.seed), count)))
     return {
-        "fixed": {**{name: getattr(every, name) for name in names}, "key": keys},
-        "each": {"offset": every.offset},
+        "fixed": {**{name: getattr(every, name) for name in TOLD}, "key": keys},
+        "each": {"offset": every.offset, **sampler.shifts(count)},
     }

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure
-from unpooled.errors import StudyError
-from unpooled.methods.causal_fi.augmenting import Augmenting, Model
+from unpooled.methods.causal_fi.augmenting import Augmenting
+from unpooled.methods.causal_fi.chain import Sizes
+from unpooled.methods.causal_fi.columns import describe, layout_of
 from unpooled.methods.causal_fi.effects import AverageEffect, conditional, individual
+from unpooled.methods.causal_fi.families import family_of
 from unpooled.methods.causal_fi.fit import SETTLING, STARTED, TRIED, Sampler, fit
-from unpooled.methods.causal_fi.parameters import Sizes
+from unpooled.methods.causal_fi.model import Model
 from unpooled.methods.causal_fi.settings import Settings
 from unpooled.methods.causal_fi.structures import STRUCTURES
 from unpooled.methods.method import Fitted
-from unpooled.methods.outcomes import OutcomeScale
 from unpooled.protocol.addressing import at_site
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
@@ -28,26 +28,29 @@ class CausalFI:
     takes_incomplete = True
 
     def context(self, settings: Settings, scaling: Tree, seed: int) -> Tree:
-        _require_numbers(scaling)
         return {
             "covariates": len(scaling["mean"]),
-            "incomplete": len(scaling["incomplete_mean"]),
+            "columns": describe(scaling),
             "sites": len(scaling["counts"]),
+            "family": scaling["family"],
+            "outcome_mean": float(scaling["outcome_mean"]),
             "outcome_sd": float(scaling["outcome_sd"]),
         }
 
     def stages(self, settings: Settings, context: Tree) -> dict[str, Stage]:
         stages = dict[str, Stage]()
         for name in dict.fromkeys(("linear", *_names(settings))):
-            stages[f"augmenting/{name}"] = Augmenting(Model(STRUCTURES[name]))
-            stages[f"effect/{name}"] = AverageEffect(Model(STRUCTURES[name]))
+            model = _model(name, context)
+            stages[f"augmenting/{name}"] = Augmenting(model)
+            stages[f"effect/{name}"] = AverageEffect(model)
         return stages
 
     def fit(self, settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
-        sizes = Sizes(int(context["covariates"]), int(context["incomplete"]), int(context["sites"]))
+        layout = layout_of(context["columns"])
+        sizes = Sizes(int(context["covariates"]), len(layout.mean), int(context["sites"]))
         found = yield from fit(
-            Sampler(sizes, seed), _names(settings), folds=self.folds(settings), sweeps=settings.sweeps,
-            draws=settings.draws,
+            Sampler(sizes, layout, family_of(context), None, seed), _names(settings),
+            folds=self.folds(settings), sweeps=settings.sweeps, draws=settings.draws,
         )  # fmt: skip
         draws = {"structure": found.structure, "parameters": found.draws}
         return Fitted(draws, found.effects, found.diagnostics)
@@ -65,42 +68,28 @@ class CausalFI:
     def conditional_effects(
         self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
     ) -> np.ndarray:
-        model, known = _at(draws, int(people.site))
+        model, known = _at(context, draws, int(people.site))
         return conditional(model, known, people)
 
     def individual_effects(
         self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows | None
     ) -> np.ndarray:
         asked = rows if people is None else people
-        model, known = _at(draws, int(asked.site))
-        outcome = OutcomeScale(jnp.asarray(context["outcome_sd"]), binary=False)
-        return individual(model, outcome, known, asked, settings.noise_correlation)
-
-
-def _require_numbers(scaling: Tree) -> None:
-    """What is modelled so far."""
-    others = sorted({kind for kind in scaling["incomplete_kinds"] if kind != "numeric"})
-    if others:
-        raise StudyError(
-            "CausalFI completes columns of numbers",
-            found=f"incomplete columns that are {' and '.join(others)}",
-            remedy="leave these columns out, or complete them first and list them under `covariates`",
-        )
-    if scaling["family"] != "continuous":
-        raise StudyError(
-            "CausalFI models continuous outcomes",
-            found=f'family = "{scaling["family"]}"',
-            remedy='set family = "continuous": effects are then differences of means',
-        )
+        model, known = _at(context, draws, int(asked.site))
+        return individual(model, known, asked, settings.noise_correlation)
 
 
 def _names(settings: Settings) -> tuple[str, ...]:
     return tuple(STRUCTURES) if settings.structure == "auto" else (settings.structure,)
 
 
-def _at(draws: Tree, site: int) -> tuple[Model, Tree]:
+def _model(structure: str, context: Tree) -> Model:
+    return Model(STRUCTURES[structure], layout_of(context["columns"]), family_of(context))
+
+
+def _at(context: Tree, draws: Tree, site: int) -> tuple[Model, Tree]:
     """The model, and its draws as one site knows them."""
-    return Model(STRUCTURES[draws["structure"]]), at_site(draws["parameters"], site)
+    return _model(draws["structure"], context), at_site(draws["parameters"], site)
 
 
 METHOD = CausalFI()

@@ -13,8 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 INTERCEPT, SLOPES, DIRECTION, SHIFT, WIDTH, BUMPS = range(6)
-EXPECTED = np.array([100.0, 0.1, 0.3, 1.0, 0.25, 0.3])
-"""A-priori variance of the coefficients of each group."""
+EXPECTED = np.array([100.0, 0.005, 0.3, 1.0, 0.25, 0.3])
+"""A-priori variance of the coefficients of each group. Small for slopes: there may be many, and what they are
+learned to be must not be held up by what was expected."""
 LEARNED = np.array([False, True, True, False, False, True])
 KNEE = 0.5
 """Width of a bend, in sds of the outcome, where nothing is known."""

@@ -1,0 +1,71 @@
+"""p(u | x) and p(w | x, u) given everybody completed: draws from sums, all of them linear regressions.
+
+Of (1, x) and the levels before, a probit for every step towards a level; of (1, x) and all levels, the
+numbers with a free covariance; of everything, the treatment's probit.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+from jaxtyping import Array, Float
+
+from unpooled.maths import partial_pooling as pooling
+from unpooled.maths.triangles import unpack
+from unpooled.maths.variances import draw_variance
+from unpooled.maths.wishart import Wishart, draw_factors
+from unpooled.methods.causal_fi.chain import SLOPE
+from unpooled.methods.causal_fi.columns import Layout
+from unpooled.methods.causal_fi.levels import CURVE, allowed, asked_of_all
+from unpooled.protocol.messages import Tree
+
+LEAST_SPREAD = 0.1
+"""What each number varies by, given x and the others, before anything is seen."""
+FIXED = 1e8
+"""Precision of a coefficient that is none."""
+
+
+def draw_numbers(gram: Float[Array, "p p"], size: int, key: Array) -> Tree:
+    """Matrix-normal and inverse Wishart: (B, S) given the products of (1, x, levels) and of the numbers."""
+    for_covariance, for_slopes = jax.random.split(key)
+    count, width = gram[0, 0], gram.shape[0] - size
+    if not width:
+        return {
+            "intercept": jnp.zeros(0),
+            "slopes": jnp.zeros((size - 1, 0)),
+            "covariance": jnp.zeros((0, 0)),
+        }
+    root = jnp.linalg.cholesky(gram[:size, :size] + jnp.eye(size))
+    white = pooling.forward(root, gram[:size, size:])
+    left = gram[size:, size:] - white.T @ white + LEAST_SPREAD * (width + 2) * jnp.eye(width)
+    draws = draw_factors(Wishart(jnp.eye(width), width + 2 + count), for_covariance, 1)[0]
+    spread = jnp.linalg.cholesky(left) @ jsl.solve_triangular(draws, jnp.eye(width), lower=True).T
+    noise = jax.random.normal(for_slopes, white.shape) @ spread.T
+    found = pooling.back(root, white + noise)
+    return {"intercept": found[0], "slopes": found[1:], "covariance": spread @ spread.T}
+
+
+def draw_steps(gram: Array, sums: Tree, spreads: Array, layout: Layout, key: Array) -> tuple[Array, Array]:
+    """Coefficients of the steps towards levels, each from its own products."""
+    if not len(spreads):
+        return sums["score"], spreads
+    first = len(gram) - len(layout.mean)
+    given = np.concatenate([np.arange(first), first + layout.levelled])
+    common = jnp.pad(gram[given][:, given], (0, CURVE))
+    own, everybody = iter(unpack(sums["gram"])), asked_of_all(layout)
+    products = jnp.stack([common if all_ else next(own) for all_ in everybody])
+    free = jnp.asarray(allowed(layout, first - 1))
+    keys = jax.random.split(key, len(spreads))
+    return jax.vmap(draw_probit)(products, sums["score"], spreads, free, keys)
+
+
+def draw_probit(gram: Array, score: Array, variance: Array, free: Array, key: Array) -> tuple[Array, Array]:
+    """Coefficients given the latents, and the variance of the slopes given these; not `free`: zero."""
+    for_slopes, for_variance = jax.random.split(key)
+    prior = jnp.where(free, 1.0 / variance, FIXED).at[0].set(0.1)
+    root = jnp.linalg.cholesky(gram + jnp.diag(prior))
+    white = pooling.forward(root, score) + jax.random.normal(for_slopes, score.shape)
+    found = jnp.where(free, pooling.back(root, white), 0.0)
+    return found, draw_variance(jnp.sum(found[1:] ** 2), jnp.sum(free) - 1.0, SLOPE, for_variance)

@@ -1,0 +1,147 @@
+"""What an outcome is: a number with Gaussian noise, 0/1 by a probit, or a Poisson count.
+
+Sites standardise every outcome; a family reads it back on its own scale, and gives effects in standard units.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.stats as jst
+import numpy as np
+from jax.scipy.special import gammaln, ndtr
+from jaxtyping import Array, Float
+from scipy.special import ndtri
+
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+
+LEAST = 1e-6
+"""No probability is nearer to 0 or 1."""
+STEEPEST = 15.0
+"""Log of the largest rate."""
+
+
+class Working(NamedTuple):
+    """An outcome as the model linearised about its predictor η sees it: η + residual, weighing so much."""
+
+    residual: Array
+    weight: Array
+
+
+class Gaussian(eqx.Module):
+    """y = η + noise, already in standard units."""
+
+    learns_noise: ClassVar[bool] = True
+
+    def seen(self, standardised: Array) -> Array:
+        return standardised
+
+    def start(self) -> float:
+        """η where nothing is known but the mean."""
+        return 0.0
+
+    def mean(self, predictor: Array, variance: Array | float = 0.0) -> Array:
+        """E[y] where η is normal with this mean and variance."""
+        return predictor
+
+    def working(self, outcome: Array, predictor: Array) -> Working:
+        return Working(outcome - predictor, jnp.ones_like(predictor))
+
+    def standardised(self, difference: Array) -> Array:
+        return difference
+
+
+class Bernoulli(eqx.Module):
+    """P(y = 1) = Φ(η)."""
+
+    rate: Float[Array, ""]
+    sd: Float[Array, ""]
+    learns_noise: ClassVar[bool] = False
+
+    def seen(self, standardised: Array) -> Array:
+        return (standardised > 0.0).astype(float)
+
+    def start(self) -> float:
+        return float(ndtri(np.clip(self.rate, 0.01, 0.99)))
+
+    def mean(self, predictor: Array, variance: Array | float = 0.0) -> Array:
+        return ndtr(predictor / jnp.sqrt(1.0 + variance))
+
+    def log_density(self, outcome: Array, predictor: Array) -> Array:
+        return jst.norm.logcdf(jnp.where(outcome > 0.5, predictor, -predictor))
+
+    def working(self, outcome: Array, predictor: Array) -> Working:
+        """Fisher's scoring."""
+        rate = jnp.clip(ndtr(predictor), LEAST, 1.0 - LEAST)
+        slope = jnp.maximum(jst.norm.pdf(predictor), LEAST)
+        return Working((outcome - rate) / slope, slope**2 / (rate * (1.0 - rate)))
+
+    def draw(self, predictor: Array, key: Array) -> Array:
+        return jax.random.bernoulli(key, self.mean(predictor)).astype(float)
+
+    def standardised(self, difference: Array) -> Array:
+        return difference / self.sd
+
+
+class Poisson(eqx.Module):
+    """log E[y] = η."""
+
+    rate: Float[Array, ""]
+    sd: Float[Array, ""]
+    learns_noise: ClassVar[bool] = False
+
+    def seen(self, standardised: Array) -> Array:
+        return jnp.round(self.rate + self.sd * standardised)
+
+    def start(self) -> float:
+        return float(np.log(max(float(self.rate), LEAST)))
+
+    def mean(self, predictor: Array, variance: Array | float = 0.0) -> Array:
+        return jnp.exp(jnp.minimum(predictor + 0.5 * variance, STEEPEST))
+
+    def log_density(self, outcome: Array, predictor: Array) -> Array:
+        return outcome * predictor - self.mean(predictor) - gammaln(outcome + 1.0)
+
+    def working(self, outcome: Array, predictor: Array) -> Working:
+        rate = jnp.maximum(self.mean(predictor), LEAST)
+        return Working((outcome - rate) / rate, rate)
+
+    def draw(self, predictor: Array, key: Array) -> Array:
+        return jax.random.poisson(key, self.mean(predictor)).astype(float)
+
+    def standardised(self, difference: Array) -> Array:
+        return difference / self.sd
+
+
+Family = Gaussian | Bernoulli | Poisson
+
+
+def family_of(context: Tree) -> Family:
+    """By the name the study gives."""
+    if context["family"] == "continuous":
+        return Gaussian()
+    made = {"binary": Bernoulli, "count": Poisson}[context["family"]]
+    return made(jnp.asarray(context["outcome_mean"]), jnp.asarray(context["outcome_sd"]))
+
+
+def individual_effect(
+    family: Family, both: Float[Array, "n 2"], noise: Array, rows: Rows, correlation: Array, key: Array
+) -> Float[Array, " n"]:
+    """(2w − 1)(y − y_mis): the other arm's outcome with its noise, which may go with the one seen.
+
+    0/1 outcomes and counts have no noise of their own to go with, so there the two are independent.
+    """
+    arm, person = rows.treatment.astype(int), jnp.arange(len(both))
+    seen, other = family.seen(rows.outcome), both[person, 1 - arm]
+    if isinstance(family, Gaussian):
+        sd = jnp.sqrt(noise)
+        own = (seen - both[person, arm]) / sd[arm]
+        apart = jnp.sqrt(1.0 - correlation**2) * jax.random.normal(key, own.shape)
+        missing = other + sd[1 - arm] * (correlation * own + apart)
+    else:
+        missing = family.draw(other, key)
+    return family.standardised((2.0 * rows.treatment - 1.0) * (seen - missing))

@@ -1,0 +1,89 @@
+"""Small ReLU networks whose weights are known by a q: Gaussian, without correlation.
+
+A network may have several heads that share nothing, such as one per arm; their weights are stacked. A priori
+weights ~ N(0, 2/inputs), so that every layer keeps its input's size, and all else ~ N(0, 1).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from unpooled.protocol.messages import Tree
+
+START = 0.1
+"""The sd of q at the start, as a share of the prior's."""
+
+
+def make_network(
+    rng: np.random.Generator, inputs: int, hidden: tuple[int, ...], outputs: int, *, heads: int
+) -> Tree:
+    """Layers of one θ from the prior, their last zero: the start is flat."""
+    widths = (inputs, *hidden)
+    layers = [
+        {
+            "weight": _prior_sd(before) * rng.normal(size=(heads, before, after)),
+            "bias": np.zeros((heads, after)),
+        }
+        for before, after in zip(widths, hidden, strict=False)
+    ]
+    last = {"weight": np.zeros((heads, widths[-1], outputs)), "bias": np.zeros((heads, outputs))}
+    return {"layers": [*layers, last]}
+
+
+def begin(parameters: Tree) -> Tree:
+    """A narrow q about these parameters."""
+    return {
+        "mean": parameters,
+        "log_sd": jax.tree.map(
+            lambda leaf, sd: np.full(np.shape(leaf), np.log(START * sd)), parameters, prior_sds(parameters)
+        ),
+    }
+
+
+def draw(posterior: Tree, key: Array) -> Tree:
+    """θ = mean + sd·ξ: the same wherever the key is the same."""
+    mean, unravel = ravel_pytree(posterior["mean"])
+    log_sd, _ = ravel_pytree(posterior["log_sd"])
+    # All of ξ at once: a call for each leaf takes XLA long to compile.
+    return unravel(mean + jnp.exp(log_sd) * jax.random.normal(key, mean.shape))
+
+
+def divergence(posterior: Tree) -> Float[Array, ""]:
+    """KL[q(θ)‖p(θ)]."""
+
+    def of(mean: Array, log_sd: Array, prior: float) -> Array:
+        ratio = log_sd - jnp.log(prior)
+        return jnp.sum(0.5 * (jnp.exp(2.0 * ratio) + (mean / prior) ** 2 - 1.0) - ratio)
+
+    terms = jax.tree.map(of, posterior["mean"], posterior["log_sd"], prior_sds(posterior["mean"]))
+    return sum(jax.tree.leaves(terms), start=jnp.zeros(()))
+
+
+def prior_sds(parameters: Tree) -> Tree:
+    """One number for each leaf."""
+
+    def of(path: tuple[Tree, ...], leaf: Array) -> float:
+        return _prior_sd(np.shape(leaf)[-2]) if path[-1].key == "weight" else 1.0
+
+    return jax.tree.map_with_path(of, parameters)
+
+
+def _prior_sd(inputs: int) -> float:
+    return float(np.sqrt(2.0 / max(inputs, 1)))
+
+
+def apply(network: Tree, inputs: Float[Array, "n d"]) -> Float[Array, "h n o"]:
+    """Every head at every person."""
+    *layers, last = network["layers"]
+    hidden = inputs
+    for layer in layers:
+        hidden = jax.nn.relu(_line(layer, hidden))
+    return _line(last, hidden)
+
+
+def _line(layer: Tree, inputs: Array) -> Array:
+    return inputs @ layer["weight"] + layer["bias"][:, None]
