@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from unpooled.data import split
     from unpooled.errors import UnpooledError
     from unpooled.estimators import CausalFI, CausalRFF, FedCI, load
+    from unpooled.estimators.sensitivity import sensitivity
     from unpooled.site.limits import Limits
     from unpooled.study import Study, read_study
 
@@ -24,6 +25,7 @@ _HOMES = {
     "UnpooledError": "unpooled.errors",
     "load": "unpooled.estimators",
     "read_study": "unpooled.study",
+    "sensitivity": "unpooled.estimators.sensitivity",
     "split": "unpooled.data",
 }
 
@@ -36,6 +38,7 @@ __all__ = [
     "UnpooledError",
     "load",
     "read_study",
+    "sensitivity",
     "split",
 ]
 

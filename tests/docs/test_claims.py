@@ -44,7 +44,7 @@ def stages_of(name: str) -> dict[str, Any]:
         "outcome_sd": 1.0,
         "mean": np.zeros(2),
         "incomplete_mean": np.zeros(1),
-        "incomplete_columns": [["numeric", 1]],
+        "incomplete_columns": [["u", "numeric", 1]],
     }
     settings = method.Settings()
     stages = method.stages(settings, method.context(settings, scaling, 0))

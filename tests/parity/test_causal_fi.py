@@ -138,6 +138,39 @@ def test_an_outcome_that_bends_tells_of_a_hole_as_it_should(structure: str, y: f
     np.testing.assert_allclose(model.expected(draw, rows, treated)[0], plain @ eta / plain.sum(), rtol=2e-3)
 
 
+def test_a_shift_moves_what_the_outcome_goes_by_and_not_what_x_tells() -> None:
+    """u as if the outcome were less by what the shift adds to it; felt is u and the shift."""
+    copies, mask, draw = 3000, np.array([True, False, False]), known()
+    size = np.array([0.5, 0.8, -0.4])
+    rows, x, u = one_person(copies, mask, 1.0, 1.7)
+    shifted = {**draw, "shift": jnp.asarray(np.stack([np.zeros(3), size]))}
+    found = eqx.filter_jit(model_of("linear").completed)(shifted, rows, jax.random.key(5))
+    mean = np.asarray(draw["confounders"]["intercept"]) + x @ SLOPES
+    left = 1.7 - OUTCOME[1, 0] - OUTCOME[1, 1:3] @ x - float(draw["offset"][1])
+    left -= OUTCOME[1, 3:] @ (size * ~mask)
+    expected, spread = oracle.given_all(mean, FACTOR @ FACTOR.T, mask, u, OUTCOME[1, 3:], left, NOISE[1])
+    drawn = np.asarray(found.u)[:copies]
+    np.testing.assert_allclose(
+        drawn[:, ~mask].mean(axis=0), expected, atol=5 * np.sqrt(np.max(spread) / copies)
+    )
+    np.testing.assert_allclose(np.asarray(found.felt)[:copies] - drawn, np.tile(size * ~mask, (copies, 1)))
+
+
+def test_no_shift_and_a_shift_of_nothing_give_the_same_sums() -> None:
+    made, question = people(), asked()
+    made["u"][::3, 1] = np.nan
+    rows = make_rows(
+        *(made[name] for name in ("x", "w", "y")), fold=np.zeros(60), site=0, incomplete=made["u"]
+    )
+    stage = Augmenting(model_of("linear"))
+    plain = eqx.filter_jit(stage.statistics)(question, rows)
+    question["each"]["shift"] = jnp.zeros((2, U))
+    moved = eqx.filter_jit(stage.statistics)(question, rows)
+    own = moved["total"].pop("treatment_products")
+    np.testing.assert_allclose(own, moved["total"]["confounders"], rtol=1e-12)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), plain, moved)
+
+
 # ---------------------------------------------------------------------- sums over sites
 
 
@@ -208,7 +241,7 @@ def test_an_arms_update_is_the_textbooks_posterior() -> None:
     keys = jax.random.split(jax.random.key(3), 4000)
     common = jnp.asarray(0.1 * np.arange(SIZES.all))  # what the slopes are expected to be
     setting = Setting(LAYOUT, Gaussian(), jnp.asarray(groups), several=True)
-    every = jax.jit(jax.vmap(lambda key: update._outcome(setting, common, arm, key)))
+    every = jax.jit(jax.vmap(lambda key: update._outcome(setting, common, arm, key)[0]))
     drawn = every(keys)
     left = y - g @ np.asarray(common)
     mean, covariance = oracle.regression(g, left, site, noise=0.4, prior=EXPECTED[groups], offset=0.2)

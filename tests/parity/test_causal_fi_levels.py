@@ -83,8 +83,9 @@ def coefficients(structure: str) -> np.ndarray:
     return STRUCTURES[structure].start(OUTCOME, 1.0, 0.3, np.random.default_rng(1))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("structure", ["linear", "softplus"])
+@pytest.mark.parametrize(
+    ("structure", "name"), [("softplus", "number"), ("linear", "binary"), ("softplus", "count")]
+)
 @pytest.mark.parametrize("missing", [(1,), (2, 3, 0), (0, 1, 2, 3, 4)])
 def test_levels_and_numbers_are_filled_as_enumeration_has_it(
     missing: tuple[int, ...], structure: str, name: str
@@ -167,7 +168,9 @@ def test_steps_towards_levels_are_found_again() -> None:
         own = iter(unpack(sums["gram"]))
         products = jnp.stack([common if all_ else next(own) for all_ in levels.asked_of_all(LAYOUT)])
         keys = jax.random.split(for_draws, len(found))
-        return jax.vmap(draw_probit)(products, sums["score"], jnp.full(len(found), 1.0), free, keys)[0]
+        return jax.vmap(draw_probit)(
+            products, sums["score"], jnp.full(len(found), 1.0), free, keys
+        ).coefficients
 
     found, kept = jnp.zeros_like(steps), []
     for number in range(150):

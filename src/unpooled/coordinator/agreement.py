@@ -46,7 +46,10 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
         "family": study.columns.family,
         "incomplete_mean": about,
         "incomplete_sd": spread,
-        "incomplete_columns": [[column.kind, len(column.features)] for column in schema.incomplete],
+        "incomplete_columns": [
+            [column.name, column.kind, len(column.features)] for column in schema.incomplete
+        ],
+        "site_names": list(descriptions),
         "seen": first["seen"],
     }
     _refuse_repeated(schema, second, study)

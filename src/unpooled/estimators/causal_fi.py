@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from unpooled.estimators.base import Estimator
 
@@ -22,15 +23,29 @@ class CausalFI(Estimator):
         self,
         *,
         seed: int = 0,
+        inference: str = "compatible",
+        draws: int = 160,
+        noise_correlation: float = 0.0,
         structure: str = "auto",
         folds: int = 3,
         sweeps: int = 20,
-        draws: int = 160,
-        noise_correlation: float = 0.0,
+        shifts: Sequence[Mapping[str, Any]] = (),
+        hidden: Sequence[int] = (20, 20, 20),
+        rounds: int = 300,
+        learning_rate: float = 0.03,
+        monte_carlo: int = 4,
+        imputations: int = 100,
     ) -> None:
         self.seed = seed
+        self.inference = inference
+        self.draws = draws
+        self.noise_correlation = noise_correlation
         self.structure = structure
         self.folds = folds
         self.sweeps = sweeps
-        self.draws = draws
-        self.noise_correlation = noise_correlation
+        self.shifts = shifts
+        self.hidden = hidden
+        self.rounds = rounds
+        self.learning_rate = learning_rate
+        self.monte_carlo = monte_carlo
+        self.imputations = imputations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import unpooled as up
 from unpooled.data.simulation import simulate
@@ -16,8 +17,9 @@ WHOLE = ["x1", "x2", "x3"]
 pytestmark = pytest.mark.slow
 
 
-def tables(sites: int = 2, rows: int = 80) -> dict[str, pd.DataFrame]:
-    made = simulate("causalfi", sites=sites, rows=rows, seed=3, incomplete=3, coefficient_sd=0.5).frames
+def tables() -> dict[str, pd.DataFrame]:
+    """Always of one size, so that little is compiled."""
+    made = simulate("causalfi", sites=3, rows=90, seed=3, incomplete=3, coefficient_sd=0.5).frames
     return {site: frame[[*WHOLE, *HOLES, "w", "y"]].copy() for site, frame in made.items()}
 
 
@@ -47,7 +49,7 @@ def test_new_people_may_lack_what_nobody_lacked_in_training() -> None:
 
 
 def test_a_column_that_one_site_lacks_is_borrowed_from_the_others() -> None:
-    made = tables(sites=3)
+    made = tables()
     made["site2"]["u2"] = np.nan
     made["site3"].loc[::2, "u1"] = np.nan
     made["site3"].loc[1::2, "u3"] = np.nan  # no complete row there
@@ -59,7 +61,7 @@ def test_a_column_that_one_site_lacks_is_borrowed_from_the_others() -> None:
 
 
 def test_almost_nothing_seen_of_a_column_works() -> None:
-    made = tables(rows=120)
+    made = tables()
     for frame in made.values():
         frame.loc[9:, "u1"] = np.nan
     assert np.isfinite(fitted(made).ate())
@@ -80,27 +82,84 @@ def test_a_site_that_shows_too_few_values_refuses_by_the_columns_name() -> None:
         up.CausalFI(seed=1, **QUICK).fit(study(), made, limits=up.Limits(cell=5))
 
 
+def clinics(family: str) -> tuple[dict[str, pd.DataFrame], float]:
+    """Holes in columns of every kind, more of them where the outcome is high; and the average effect."""
+    rng, frames, effects = np.random.default_rng(4), {}, []
+    for site in ("site1", "site2", "site3"):
+        age, smoker = rng.standard_normal(100), rng.integers(0, 2, 100)
+        visits, group = rng.poisson(1.0 + smoker), rng.choice(["a", "b", "c"], 100)
+        pressure = 0.6 * age + 0.5 * smoker + 0.5 * rng.standard_normal(100)
+        w = (rng.random(100) < 1.0 / (1.0 + np.exp(-0.8 * pressure - 0.8 * smoker + 0.7))).astype(int)
+        eta = 0.6 * pressure + 0.5 * smoker - 0.2 * visits + 0.3 * (group == "b")
+        arms = [-0.6 + eta, 0.1 + eta + 0.2 * smoker]
+        means = [stats.norm.cdf(one) if family == "binary" else np.exp(one) for one in arms]
+        mean = np.where(w == 1, means[1], means[0])
+        y = rng.random(100) < mean if family == "binary" else rng.poisson(mean)
+        effects.append(means[1] - means[0])
+        frame = pd.DataFrame(
+            {
+                "age": age, "pressure": pressure, "smoker": smoker.astype(float),
+                "visits": visits.astype(float), "group": group.astype(object), "w": w, "y": y.astype(int),
+            }
+        )  # fmt: skip
+        frame.loc[(group == "c"), "pressure"] = np.nan  # a level seen only where another column is missing
+        for column in ("pressure", "smoker", "visits", "group"):
+            frame.loc[rng.random(100) < 0.15 + 0.1 * (frame["y"] > 0), column] = np.nan
+        frames[site] = frame
+    return frames, float(np.mean(effects))
+
+
+@pytest.mark.parametrize("family", ["binary", pytest.param("count", marks=pytest.mark.thorough)])
+def test_columns_and_outcomes_of_every_kind(family: str) -> None:
+    made, truth = clinics(family)
+    roles = {"covariates": ["age"], "incomplete": ["pressure", "smoker", "visits", "group"], "family": family}
+    model = fitted(made, **roles)
+    lower, upper = model.ate_interval()
+    assert lower < truth < upper
+    assert upper - lower < (0.3 if family == "binary" else 1.0)
+    every = pd.concat(made.values())
+    naive = every.loc[every["w"] == 1, "y"].mean() - every.loc[every["w"] == 0, "y"].mean()
+    assert abs(model.ate() - truth) < abs(naive - truth)  # confounded by what has holes
+    people = made["site2"].drop(columns=["w", "y"])
+    people.loc[0, ["pressure", "smoker", "visits", "group"]] = None  # nothing seen
+    draws = model.effect_draws(people, site="site2")
+    assert np.all(np.isfinite(draws))
+    assert family == "count" or np.max(np.abs(draws)) <= 1.0
+    assert np.all(np.mod(model.ite_draws("site1"), 1.0).round(6) % 1.0 == 0.0)  # whole outcomes, both
+
+
+def test_a_shift_of_nothing_is_the_main_analysis_bit_for_bit() -> None:
+    made = tables()
+    main = fitted(made)
+    again = up.CausalFI(seed=1, **QUICK, shifts=[{"column": "u1", "size": 0.0}]).fit(study(), made)
+    np.testing.assert_array_equal(again.ate_draws(), main.ate_draws())
+    found = up.sensitivity(up.CausalFI(seed=1, **QUICK), study(), made, column="u1", sizes=[2.0])
+    assert found.curve["size"].tolist() == [0.0, 2.0]
+    assert found.curve.loc[0, "ate"] == main.ate()
+    assert found.curve.loc[1, "ate"] != main.ate()
+
+
 @pytest.mark.parametrize(
-    ("values", "word"), [([0, 1], "binary"), (["a", "b", "c"], "categorical"), ([0, 1, 2, 3], "count")]
+    ("shift", "word"),
+    [
+        ({"column": "v1", "size": 1.0}, "u1"),
+        ({"column": "u1", "size": 1.0, "site": "site9"}, "site9"),
+        ({"column": "u1", "size": 1.0, "arm": "treatet"}, "treated"),
+    ],
 )
-def test_other_kinds_of_columns_are_refused_for_now(values: list, word: str) -> None:
-    made = tables()
-    for frame in made.values():
-        frame["u2"] = pd.Series(np.resize(np.array(values, dtype=object), len(frame))).where(
-            frame["u2"].notna()
-        )
-        if word != "categorical":
-            frame["u2"] = frame["u2"].astype(float)
+def test_a_shift_of_what_is_not_there_is_refused(shift: dict, word: str) -> None:
     with pytest.raises(StudyError, match=word):
-        fitted(made)
+        up.CausalFI(seed=1, **QUICK, shifts=[shift]).fit(study(), tables())
 
 
-def test_other_outcomes_are_refused_for_now() -> None:
+def test_the_papers_networks_are_there_for_comparison() -> None:
+    few = {"hidden": (4,), "rounds": 4, "draws": 20, "imputations": 5, "monte_carlo": 1}
     made = tables()
-    for frame in made.values():
-        frame["y"] = (frame["y"] > frame["y"].median()).astype(int)
-    with pytest.raises(StudyError, match="binary"):
-        fitted(made, family="binary")
+    model = up.CausalFI(seed=1, inference="variational", **few).fit(study(), made)
+    assert np.isfinite(model.ate())
+    people = made["site1"].drop(columns=["w", "y"])
+    assert model.effect(people, site="site1").shape == (90,)
+    assert np.all(np.isfinite(model.ite("site1")))
 
 
 def test_without_holes_it_is_the_regression_of_complete_data() -> None:

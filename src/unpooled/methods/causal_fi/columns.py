@@ -64,8 +64,8 @@ class Layout(eqx.Module):
 def describe(scaling: Tree) -> Tree:
     """What all parties must know of the incomplete columns."""
     return {
-        "kinds": [kind for kind, _ in scaling["incomplete_columns"]],
-        "widths": [width for _, width in scaling["incomplete_columns"]],
+        "kinds": [kind for _, kind, _ in scaling["incomplete_columns"]],
+        "widths": [width for _, _, width in scaling["incomplete_columns"]],
         "mean": scaling["incomplete_mean"],
         "sd": scaling["incomplete_sd"],
     }

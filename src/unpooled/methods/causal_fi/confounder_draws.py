@@ -6,6 +6,8 @@ numbers with a free covariance; of everything, the treatment's probit.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
@@ -14,9 +16,7 @@ from jaxtyping import Array, Float
 
 from unpooled.maths import partial_pooling as pooling
 from unpooled.maths.triangles import unpack
-from unpooled.maths.variances import draw_variance
 from unpooled.maths.wishart import Wishart, draw_factors
-from unpooled.methods.causal_fi.chain import SLOPE
 from unpooled.methods.causal_fi.columns import Layout
 from unpooled.methods.causal_fi.levels import CURVE, allowed, asked_of_all
 from unpooled.protocol.messages import Tree
@@ -25,6 +25,14 @@ LEAST_SPREAD = 0.1
 """What each number varies by, given x and the others, before anything is seen."""
 FIXED = 1e8
 """Precision of a coefficient that is none."""
+
+
+class Probit(NamedTuple):
+    """Coefficients, and of the slopes among them the sum of squares and the number."""
+
+    coefficients: Array
+    squares: Array
+    number: Array
 
 
 def draw_numbers(gram: Float[Array, "p p"], size: int, key: Array) -> Tree:
@@ -47,10 +55,10 @@ def draw_numbers(gram: Float[Array, "p p"], size: int, key: Array) -> Tree:
     return {"intercept": found[0], "slopes": found[1:], "covariance": spread @ spread.T}
 
 
-def draw_steps(gram: Array, sums: Tree, spreads: Array, layout: Layout, key: Array) -> tuple[Array, Array]:
+def draw_steps(gram: Array, sums: Tree, spreads: Array, layout: Layout, key: Array) -> Probit:
     """Coefficients of the steps towards levels, each from its own products."""
     if not len(spreads):
-        return sums["score"], spreads
+        return Probit(sums["score"], spreads, spreads)
     first = len(gram) - len(layout.mean)
     given = np.concatenate([np.arange(first), first + layout.levelled])
     common = jnp.pad(gram[given][:, given], (0, CURVE))
@@ -61,11 +69,10 @@ def draw_steps(gram: Array, sums: Tree, spreads: Array, layout: Layout, key: Arr
     return jax.vmap(draw_probit)(products, sums["score"], spreads, free, keys)
 
 
-def draw_probit(gram: Array, score: Array, variance: Array, free: Array, key: Array) -> tuple[Array, Array]:
-    """Coefficients given the latents, and the variance of the slopes given these; not `free`: zero."""
-    for_slopes, for_variance = jax.random.split(key)
+def draw_probit(gram: Array, score: Array, variance: Array, free: Array, key: Array) -> Probit:
+    """Coefficients given the latents; not `free`: zero."""
     prior = jnp.where(free, 1.0 / variance, FIXED).at[0].set(0.1)
     root = jnp.linalg.cholesky(gram + jnp.diag(prior))
-    white = pooling.forward(root, score) + jax.random.normal(for_slopes, score.shape)
+    white = pooling.forward(root, score) + jax.random.normal(key, score.shape)
     found = jnp.where(free, pooling.back(root, white), 0.0)
-    return found, draw_variance(jnp.sum(found[1:] ** 2), jnp.sum(free) - 1.0, SLOPE, for_variance)
+    return Probit(found, jnp.sum(found[1:] ** 2), jnp.sum(free) - 1.0)

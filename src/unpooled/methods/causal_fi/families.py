@@ -16,6 +16,7 @@ from jax.scipy.special import gammaln, ndtr
 from jaxtyping import Array, Float
 from scipy.special import ndtri
 
+from unpooled.maths.probit import log_probit
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 
@@ -72,7 +73,7 @@ class Bernoulli(eqx.Module):
         return ndtr(predictor / jnp.sqrt(1.0 + variance))
 
     def log_density(self, outcome: Array, predictor: Array) -> Array:
-        return jst.norm.logcdf(jnp.where(outcome > 0.5, predictor, -predictor))
+        return log_probit(jnp.where(outcome > 0.5, predictor, -predictor))
 
     def working(self, outcome: Array, predictor: Array) -> Working:
         """Fisher's scoring."""

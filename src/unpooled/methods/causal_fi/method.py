@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unpooled.algorithms.exchange import Procedure
+from unpooled.methods.causal_fi import variational
 from unpooled.methods.causal_fi.augmenting import Augmenting
 from unpooled.methods.causal_fi.chain import Sizes
 from unpooled.methods.causal_fi.columns import describe, layout_of
@@ -13,6 +14,7 @@ from unpooled.methods.causal_fi.families import family_of
 from unpooled.methods.causal_fi.fit import SETTLING, STARTED, TRIED, Sampler, fit
 from unpooled.methods.causal_fi.model import Model
 from unpooled.methods.causal_fi.settings import Settings
+from unpooled.methods.causal_fi.shifts import by_site
 from unpooled.methods.causal_fi.structures import STRUCTURES
 from unpooled.methods.method import Fitted
 from unpooled.protocol.addressing import at_site
@@ -28,7 +30,9 @@ class CausalFI:
     takes_incomplete = True
 
     def context(self, settings: Settings, scaling: Tree, seed: int) -> Tree:
+        shift = by_site(settings.shifts, scaling)
         return {
+            **({} if shift is None else {"shift": shift}),
             "covariates": len(scaling["mean"]),
             "columns": describe(scaling),
             "sites": len(scaling["counts"]),
@@ -38,6 +42,8 @@ class CausalFI:
         }
 
     def stages(self, settings: Settings, context: Tree) -> dict[str, Stage]:
+        if settings.inference == "variational":
+            return variational.stages(settings, context)
         stages = dict[str, Stage]()
         for name in dict.fromkeys(("linear", *_names(settings))):
             model = _model(name, context)
@@ -46,34 +52,43 @@ class CausalFI:
         return stages
 
     def fit(self, settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
+        if settings.inference == "variational":
+            return (yield from variational.fit(settings, context, seed))
         layout = layout_of(context["columns"])
         sizes = Sizes(int(context["covariates"]), len(layout.mean), int(context["sites"]))
         found = yield from fit(
-            Sampler(sizes, layout, family_of(context), None, seed), _names(settings),
+            Sampler(sizes, layout, family_of(context), context.get("shift"), seed), _names(settings),
             folds=self.folds(settings), sweeps=settings.sweeps, draws=settings.draws,
         )  # fmt: skip
         draws = {"structure": found.structure, "parameters": found.draws}
         return Fitted(draws, found.effects, found.diagnostics)
 
     def folds(self, settings: Settings) -> int:
-        return settings.folds if settings.structure == "auto" else 0
+        chosen = settings.inference == "compatible" and settings.structure == "auto"
+        return settings.folds if chosen else 0
 
     def features(self, settings: Settings, context: Tree) -> int:
         """What is kept by site: sums of the outcome model's slopes, in either arm."""
         return 1
 
     def most_rounds(self, settings: Settings) -> int:
+        if settings.inference == "variational":
+            return variational.most_rounds(settings)
         return STARTED + TRIED + SETTLING + settings.sweeps + 1
 
     def conditional_effects(
         self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
     ) -> np.ndarray:
+        if settings.inference == "variational":
+            return variational.conditional_effects(settings, context, draws, rows, people)
         model, known = _at(context, draws, int(people.site))
         return conditional(model, known, people)
 
     def individual_effects(
         self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows | None
     ) -> np.ndarray:
+        if settings.inference == "variational":
+            return variational.individual_effects(settings, context, draws, rows, people)
         asked = rows if people is None else people
         model, known = _at(context, draws, int(asked.site))
         return individual(model, known, asked, settings.noise_correlation)

@@ -16,8 +16,8 @@ from jaxtyping import Array
 
 from unpooled.maths import partial_pooling as pooling
 from unpooled.maths.triangles import unpack
-from unpooled.maths.variances import draw_variance
-from unpooled.methods.causal_fi.chain import OFFSET, Chain, Setting
+from unpooled.maths.variances import Terms, draw_variances
+from unpooled.methods.causal_fi.chain import OFFSET, SLOPE, Chain, Setting
 from unpooled.methods.causal_fi.confounder_draws import draw_numbers, draw_probit, draw_steps
 from unpooled.methods.causal_fi.structures import EXPECTED, LEARNED, SLOPES
 from unpooled.protocol.messages import Tree
@@ -31,29 +31,34 @@ FURTHEST = 1.0
 def advance(leaves: tuple[Chain, Tree, Array], setting: Setting) -> Chain:
     """All parameters anew."""
     chain, sums, key = leaves
-    for_u, for_w, for_steps, for_common, *for_y = jax.random.split(jax.random.wrap_key_data(key), 6)
+    parts = jax.random.split(jax.random.wrap_key_data(key), 7)
+    for_u, for_w, for_steps, for_common, for_variances, *for_y = parts
     gram = unpack(sums["confounders"])
     products = unpack(sums["treatment_products"]) if "treatment_products" in sums else gram
     all_ = jnp.ones(len(gram), bool)
-    treatment, propensity = draw_probit(products, sums["treatment"], chain.spreads[0], all_, for_w)
-    steps, spreads = draw_steps(gram, sums["steps"], chain.spreads[1:], setting.layout, for_steps)
-    common, spread = _common(chain, setting.groups, for_common)
-    arms = jax.vmap(partial(_outcome, setting, common))(_by_arm(chain, sums), jnp.stack(for_y))
+    treatment = draw_probit(products, sums["treatment"], chain.spreads[0], all_, for_w)
+    steps = draw_steps(gram, sums["steps"], chain.spreads[1:], setting.layout, for_steps)
+    common = _common(chain, setting.groups, for_common)
+    arms, terms = jax.vmap(partial(_outcome, setting, common))(_by_arm(chain, sums), jnp.stack(for_y))
+    squares, counts = (jnp.append(treatment[part], steps[part]) for part in (1, 2))
+    terms["spreads"] = Terms(squares, counts, SLOPE)
+    terms["common"] = Terms(jnp.sum(common**2), jnp.sum(setting.groups == SLOPES), EXPECTED[SLOPES])
+    drawn = draw_variances(terms, for_variances)
     first = len(gram) - len(setting.layout.mean)
     given = np.concatenate([np.arange(first), first + setting.layout.levelled])
     order = np.concatenate([given, first + setting.layout.numbers])
     return chain._replace(
-        confounders={"steps": steps, **draw_numbers(gram[order][:, order], len(given), for_u)},
-        treatment=treatment,
-        spreads=jnp.concatenate([propensity[None], spreads]),
-        common=spread,
+        confounders={"steps": steps.coefficients, **draw_numbers(gram[order][:, order], len(given), for_u)},
+        treatment=treatment.coefficients,
+        spreads=drawn["spreads"],
+        common=drawn["common"],
         outcome=arms["outcome"],
         mode=arms["mode"],
         offset=arms["offset"].T,
         mode_offset=arms["mode_offset"].T,
-        noise=arms["noise"],
-        variances=arms["variances"],
-        site=arms["site"],
+        noise=drawn["noise"] if setting.family.learns_noise else chain.noise,
+        variances=jnp.where(jnp.asarray(LEARNED), drawn["variances"], jnp.asarray(EXPECTED)),
+        site=drawn["site"],
     )
 
 
@@ -79,20 +84,17 @@ def _by_arm(chain: Chain, sums: Tree) -> _Arm:
     )  # fmt: skip
 
 
-def _common(chain: Chain, groups: Array, key: Array) -> tuple[Array, Array]:
-    """What the slopes of both arms have in common, and its variance; other coefficients have nothing."""
-    for_common, for_variance = jax.random.split(key)
+def _common(chain: Chain, groups: Array, key: Array) -> Array:
+    """What the slopes of both arms have in common; other coefficients have nothing."""
     slopes, own = groups == SLOPES, chain.variances[:, SLOPES, None]
     precision = 1.0 / chain.common + jnp.sum(1.0 / own)
     mean = jnp.sum(chain.outcome / own, axis=0) / precision
-    drawn = mean + jax.random.normal(for_common, mean.shape) / jnp.sqrt(precision)
-    found = jnp.where(slopes, drawn, 0.0)
-    return found, draw_variance(jnp.sum(found**2), jnp.sum(slopes), EXPECTED[SLOPES], for_variance)
+    drawn = mean + jax.random.normal(key, mean.shape) / jnp.sqrt(precision)
+    return jnp.where(slopes, drawn, 0.0)
 
 
-def _outcome(setting: Setting, common: Array, arm: _Arm, key: Array) -> dict[str, Array]:
-    """Coefficients and offsets of one arm by the exact solve, then variances given them."""
-    for_draw, for_noise, for_groups, for_site = jax.random.split(key, 4)
+def _outcome(setting: Setting, common: Array, arm: _Arm, key: Array) -> tuple[Tree, dict[str, Terms]]:
+    """Coefficients and offsets of one arm by the exact solve; and all terms that have a variance."""
     groups = setting.groups
     scale = jnp.sqrt(arm.variances[groups])
     prior = pooling.Prior(jnp.diag(scale), jnp.sqrt(arm.site * setting.several).reshape(1, 1))
@@ -102,7 +104,7 @@ def _outcome(setting: Setting, common: Array, arm: _Arm, key: Array) -> dict[str
         weight * arm.cross[:, None, :], weight * (arm.site_score - arm.cross @ common)[:, None],
     )  # fmt: skip
     fitted = pooling.posterior(sums, prior)
-    mean, drawn = pooling.coefficients(fitted, prior), pooling.coefficients(fitted, prior, for_draw)
+    mean, drawn = pooling.coefficients(fitted, prior), pooling.coefficients(fitted, prior, key)
     step = mean.common + common - arm.mode
     mode = arm.mode + step * jnp.minimum(1.0, FURTHEST / jnp.max(jnp.abs(step) / scale))
     offset = drawn.site[:, 0]
@@ -110,17 +112,12 @@ def _outcome(setting: Setting, common: Array, arm: _Arm, key: Array) -> dict[str
     found = mode + drawn.common - mean.common
     totals = jnp.zeros(len(EXPECTED)).at[groups].add((found - common) ** 2)
     levels = jnp.zeros(len(EXPECTED)).at[groups].add(1.0)
-    variances = draw_variance(totals, levels, jnp.asarray(EXPECTED), for_groups)
-    noise = draw_variance(left, arm.people.sum(), NOISE, for_noise)
-    return {
-        "outcome": found,
-        "mode": mode,
-        "offset": offset,
-        "mode_offset": mean.site[:, 0],
-        "noise": noise if setting.family.learns_noise else arm.noise,
-        "variances": jnp.where(jnp.asarray(LEARNED), variances, jnp.asarray(EXPECTED)),
-        "site": draw_variance(jnp.sum(offset**2), float(len(offset)), OFFSET, for_site),
+    terms = {
+        "noise": Terms(left, arm.people.sum(), NOISE),
+        "variances": Terms(totals, levels, jnp.asarray(EXPECTED)),
+        "site": Terms(jnp.sum(offset**2), float(len(offset)), OFFSET),
     }
+    return {"outcome": found, "mode": mode, "offset": offset, "mode_offset": mean.site[:, 0]}, terms
 
 
 def _squares(arm: _Arm, coefficients: Array, offset: Array) -> Array:

@@ -6,11 +6,19 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from unpooled.methods.causal_fi.shifts import Shift
+
 
 class Settings(BaseModel):
     """What a user may choose; the defaults are what to use when nothing is known."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    inference: Literal["compatible", "variational"] = "compatible"
+    """Draws of everything that fit together; or the paper's networks, for comparison: hundreds of rounds."""
+    draws: int = Field(default=160, ge=20, le=100_000)
+    noise_correlation: float = Field(default=0.0, gt=-1.0, lt=1.0)
+    """Correlation of a person's two noises: no data can tell it; it matters to individual effects only."""
 
     structure: Literal["auto", "linear", "softplus", "index"] = "auto"
     """How an arm's outcome depends on the confounders; auto lets people held out decide."""
@@ -18,6 +26,15 @@ class Settings(BaseModel):
     """In how many folds they are held out."""
     sweeps: int = Field(default=20, ge=2, le=10_000)
     """Rounds whose draws are kept, from as many chains as `draws` needs."""
-    draws: int = Field(default=160, ge=20, le=100_000)
-    noise_correlation: float = Field(default=0.0, gt=-1.0, lt=1.0)
-    """Correlation of a person's two noises: no data can tell it; it matters to individual effects only."""
+    shifts: tuple[Shift, ...] = ()
+    """What if missing values are larger than what is seen would make them? See `unpooled.sensitivity`."""
+
+    hidden: tuple[int, ...] = (20, 20, 20)
+    """Variational: widths of the networks' hidden layers."""
+    rounds: int = Field(default=300, ge=1, le=100_000)
+    """Variational: most rounds of either of its two stages."""
+    learning_rate: float = Field(default=0.03, gt=0.0, le=1.0)
+    monte_carlo: int = Field(default=4, ge=1, le=1000)
+    """Variational: draws of the networks' weights in a round."""
+    imputations: int = Field(default=100, ge=1, le=10_000)
+    """Variational: draws of what is missing of a person, for each draw of the weights."""

@@ -1,0 +1,96 @@
+"""What if values are not missing at random? The average effect, were missing values larger or smaller.
+
+Whether values are missing at random given all that is seen, no data can tell. So the study is fitted again
+for each size of a shift δ: treatment and outcome go by u + δ where u is missing, p(u | x) by u itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from unpooled.data import Table
+from unpooled.errors import StudyError
+from unpooled.estimators.base import Watcher
+from unpooled.estimators.causal_fi import CausalFI
+from unpooled.methods.causal_fi.shifts import Shift
+from unpooled.site.limits import NONE, Limits
+from unpooled.study import Study
+
+SIZES = (-0.5, -0.25, 0.0, 0.25, 0.5)
+"""In sds, given everything that is seen of a person: half an sd is a lot."""
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The curve, and where its conclusion changes."""
+
+    column: str
+    curve: pd.DataFrame
+    """size, ate, lower, upper: one row per size."""
+    tipping: dict[str, float | None]
+    """The nearest size below and above 0 at which the interval begins or ceases to hold 0; None: nowhere."""
+
+
+def sensitivity(
+    model: CausalFI,
+    study: Study,
+    sites: Mapping[str, Table] | None = None,
+    *,
+    column: str,
+    sizes: Sequence[float] = SIZES,
+    arm: Literal["control", "treated"] | None = None,
+    site: str | None = None,
+    alpha: float = 0.05,
+    limits: Limits = NONE,
+    watch: Watcher | None = None,
+) -> Sensitivity:
+    """Fit the study once for each size of the shift, all with the structure that the main analysis chose.
+
+    At 0 stands the main analysis itself, which is fitted first.
+    """
+    if model.inference != "compatible" or model.shifts:
+        raise StudyError(
+            "sensitivity starts from an analysis without shifts, by compatible draws",
+            found=f"inference = '{model.inference}', {len(model.shifts)} shifts",
+            remedy="give a CausalFI with the default inference and no shifts",
+        )
+    asked = model.get_params()
+    main = CausalFI(**asked).fit(study, sites, limits=limits, watch=watch)
+    structure = str(main.result_.diagnostics["structure"])
+    rows = []
+    for size in sorted({0.0, *map(float, sizes)}):
+        shift = Shift(column=column, size=size, arm=arm, site=site)
+        fitted = main
+        if size:
+            changed = {**asked, "structure": structure, "shifts": [shift.model_dump()]}
+            fitted = CausalFI(**changed).fit(study, sites, limits=limits, watch=watch)
+        lower, upper = fitted.ate_interval(alpha=alpha)
+        rows.append({"size": size, "ate": fitted.ate(), "lower": lower, "upper": upper})
+    curve = pd.DataFrame(rows)
+    return Sensitivity(column, curve, {"below": tipping(curve, -1), "above": tipping(curve, 1)})
+
+
+def tipping(curve: pd.DataFrame, direction: Literal[-1, 1]) -> float | None:
+    """Going from 0 in a direction, where a bound of the interval first crosses 0; linear between the sizes.
+
+    >>> sizes, lower = [0.0, 0.5, 1.0], [0.4, 0.2, -0.2]
+    >>> round(tipping(pd.DataFrame({"size": sizes, "lower": lower, "upper": [2.0, 2.0, 2.0]}), 1), 6)
+    0.75
+    """
+    order = np.argsort(direction * curve["size"].to_numpy())
+    ordered = curve.iloc[order[direction * curve["size"].to_numpy()[order] >= 0.0]]
+    size = ordered["size"].to_numpy()
+    found = []
+    for bound in ("lower", "upper"):
+        value = ordered[bound].to_numpy()
+        crossing = np.flatnonzero(np.sign(value[1:]) != np.sign(value[:-1]))
+        if len(crossing):
+            at = crossing[0]
+            share = value[at] / (value[at] - value[at + 1])
+            found.append(float(size[at] + share * (size[at + 1] - size[at])))
+    return min(found, key=abs) if found else None
