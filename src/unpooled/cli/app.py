@@ -13,6 +13,7 @@ from unpooled.cli.check import check
 from unpooled.cli.demo import demo
 from unpooled.cli.new import new
 from unpooled.cli.run import run
+from unpooled.cli.sensitivity import sensitivity
 from unpooled.cli.simulate import simulate
 
 app = typer.Typer(
@@ -22,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they would show local variables, which hold rows
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, new, check, run, simulate):
+for command in (demo, new, check, run, sensitivity, simulate):
     app.command()(command)
 app.add_typer(benchmark, name="benchmark")
 

@@ -1,6 +1,6 @@
 """What a site holds: reading its table, checking it, describing it, and turning it into arrays."""
 
-from unpooled.data.checking import check
+from unpooled.data.checking import check, without_unknown
 from unpooled.data.describing import describe
 from unpooled.data.encoding import Arrays, encode, encode_covariates, encode_incomplete
 from unpooled.data.reading import Table, read
@@ -16,4 +16,5 @@ __all__ = [
     "encode_incomplete",
     "read",
     "split",
+    "without_unknown",
 ]

@@ -13,6 +13,7 @@ from unpooled.study import Columns
 LARGEST = 1e12  # fourth powers stay far from float64's end, and sums keep their digits
 MOST_LEVELS = 50
 LEAVE_EMPTY = "leave missing values empty (a code such as '.' turns numbers into text)"
+DROP_UNKNOWN = "drop these rows at the site, or set `drop_unknown = true` under [columns]"
 USE_CAUSAL_FI = "list the column under `incomplete` and use the method causal_fi"
 
 
@@ -34,10 +35,17 @@ def check(frame: pd.DataFrame, columns: Columns, *, site: str) -> None:
         _require_usable(column(frame, name), site)
 
 
+def without_unknown(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
+    """The rows whose treatment and outcome are known, where the study leaves the others out."""
+    if not columns.drop_unknown:
+        return frame
+    return frame.dropna(subset=[columns.treatment, columns.outcome]).reset_index(drop=True)
+
+
 def require_treatment(treatment: pd.Series, *, site: str) -> None:
     """At most two levels, none missing."""
     require_storage(treatment, site=site)
-    require_complete(treatment, site=site, remedy="drop these rows at the site")
+    require_complete(treatment, site=site, remedy=DROP_UNKNOWN)
     if stored_as(treatment) == "numbers":
         _require_no_infinite(treatment, site)
     levels = len(set(level_names(treatment)))
@@ -53,7 +61,7 @@ def require_treatment(treatment: pd.Series, *, site: str) -> None:
 def require_outcome(outcome: pd.Series, columns: Columns, *, site: str) -> None:
     """Numbers that the outcome's family allows, none missing."""
     require_storage(outcome, site=site)
-    require_complete(outcome, site=site, remedy="drop these rows at the site")
+    require_complete(outcome, site=site, remedy=DROP_UNKNOWN)
     if stored_as(outcome) != "numbers":
         raise DataError(
             f"outcome '{outcome.name}' must be numbers at site '{site}'",

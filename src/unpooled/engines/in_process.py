@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from unpooled.data import Table, check, read
+from unpooled.data import Table, check, read, without_unknown
 from unpooled.errors import StudyError
 from unpooled.methods.method import find
 from unpooled.protocol.addressing import to_site
@@ -37,7 +37,7 @@ def open_sites(study: Study, tables: Mapping[str, Table] | None, limits: Limits)
         )
     sites = {}
     for name, source in sources.items():
-        frame = read(source, study.columns, site=name)
+        frame = without_unknown(read(source, study.columns, site=name), study.columns)
         check(frame, study.columns, site=name)
         sites[name] = Site(name, frame, study.columns, limits)
     return sites

@@ -23,6 +23,8 @@ class Columns(BaseModel):
     family: Family = "continuous"
     """Which outcomes are let in. FedCI models the mean of any of them with Gaussian noise: effects are
     differences of means, of rates for 0/1 outcomes."""
+    drop_unknown: bool = False
+    """Whether people whose treatment or outcome is missing are left out; else their table is refused."""
     units: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("covariates", "incomplete", mode="before")

@@ -27,8 +27,9 @@ treatment = "treatment"         # 0 = control, 1 = treated
 outcome = "outcome"
 covariates = ["age", "sex"]     # everything that influences both treatment and outcome; never missing
 # incomplete = ["smoking"]      # covariates with missing values (method causal_fi)
+# drop_unknown = true           # leave out people whose treatment or outcome is missing
 # id = "patient"                # a key that stays at the site
-family = "continuous"           # or "binary" (0/1) or "count" (0, 1, 2, …): checked; FedCI models its mean
+family = "continuous"           # or "binary" (0/1) or "count" (0, 1, 2, …): what may occur
 # units = { outcome = "kg" }    # shown in the report
 
 [method]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -128,6 +131,16 @@ def test_columns_and_outcomes_of_every_kind(family: str) -> None:
     assert np.all(np.mod(model.ite_draws("site1"), 1.0).round(6) % 1.0 == 0.0)  # whole outcomes, both
 
 
+def test_people_whose_treatment_or_outcome_is_missing_are_refused_or_left_out() -> None:
+    made = tables()
+    made["site1"].loc[:4, "y"] = np.nan
+    made["site2"]["w"] = made["site2"]["w"].astype(float).where(made["site2"].index > 2)
+    with pytest.raises(DataError, match=r"5 missing of 90[\s\S]*drop_unknown"):
+        fitted(made)
+    model = fitted(made, drop_unknown=True)
+    assert model.summary()["n"].tolist() == [85, 87, 90, 262]
+
+
 def test_a_shift_of_nothing_is_the_main_analysis_bit_for_bit() -> None:
     made = tables()
     main = fitted(made)
@@ -183,3 +196,17 @@ def test_without_holes_it_is_the_regression_of_complete_data() -> None:
     effect = model.effect(frames["north"][["x1", "a", "b"]], site="north")
     # Sites' offsets are learned to be small, so both sites are nearly the pooled regression.
     np.testing.assert_allclose(effect, design[:150] @ (arms[1] - arms[0]), atol=0.3)
+
+
+@pytest.mark.thorough
+def test_an_effect_that_bends_is_biased_by_one_imputation_and_not_here() -> None:
+    path = Path(__file__).parents[3] / "benchmarks" / "imputation_bias.py"
+    spec = importlib.util.spec_from_file_location("imputation_bias", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found = module.compare(1)
+    assert np.mean(found["imputed"] - found["truth"]) < -0.3
+    assert abs(np.mean(found["ours"] - found["truth"])) < 0.15
+    assert np.mean((found["lower"] <= found["truth"]) & (found["truth"] <= found["upper"])) > 0.9

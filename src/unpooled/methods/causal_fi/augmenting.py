@@ -25,7 +25,8 @@ class Augmenting(Stage):
     model: Model
     reveals: ClassVar[str] = (
         "by arm, over people whose missing confounders are drawn: at this site the number of people, sums of "
-        "the outcome and of the outcome model's slopes; summed over sites products of confounders and slopes"
+        "the outcome and of the outcome model's slopes; summed over sites products of confounders, of "
+        "slopes, and of confounders with drawn latents of treatment and levels"
     )
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
