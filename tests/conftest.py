@@ -14,9 +14,27 @@ os.environ.setdefault(
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+from collections.abc import Iterator  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 import unpooled.maths  # noqa: E402, F401  (float64 before any array is made)
+
+MOST_MAPS = 30_000
+"""Of a process, where Linux allows 65,530; every compiled program takes a few, and past that XLA crashes."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_old_programs() -> Iterator[None]:
+    """Before a worker's compiled programs become too many, they go; what they left on disk stays."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+
 
 # Compilation makes the first example slow, so time is no sign of a defect; the same examples every time.
 settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)

@@ -43,7 +43,9 @@ def stages_of(name: str) -> dict[str, Any]:
         "family": "continuous",
         "outcome_sd": 1.0,
         "mean": np.zeros(2),
+        "outcome_mean": 0.0,
         "incomplete_mean": np.zeros(1),
+        "incomplete_sd": np.ones(1),
         "incomplete_columns": [["u", "numeric", 1]],
     }
     settings = method.Settings()

@@ -14,11 +14,13 @@ from scipy import stats
 from oracle import causal_fi as oracle
 from unpooled.maths.triangles import pack
 from unpooled.methods.causal_fi import confounder_draws as draws
+from unpooled.methods.causal_fi import fit as fitting
 from unpooled.methods.causal_fi import parameters as update
 from unpooled.methods.causal_fi.augmenting import Augmenting
 from unpooled.methods.causal_fi.chain import Setting, Sizes, begin
 from unpooled.methods.causal_fi.columns import layout_of
 from unpooled.methods.causal_fi.families import Gaussian
+from unpooled.methods.causal_fi.fit import Run
 from unpooled.methods.causal_fi.model import Model
 from unpooled.methods.causal_fi.structures import EXPECTED, STRUCTURES, predictor
 from unpooled.protocol.rows import Rows, make_rows
@@ -275,6 +277,28 @@ def test_confounders_are_drawn_from_their_conjugate_posterior() -> None:
     np.testing.assert_allclose(found.mean(axis=0), slopes, atol=0.01)
     spread = np.linalg.inv(inside)[1, 1] * expected[0, 0]
     assert np.var(found[:, 1, 0]) == pytest.approx(spread, rel=0.1)
+
+
+@pytest.mark.parametrize("structure", ["softplus", "index"])
+def test_an_arm_that_no_bend_helps_is_straight(structure: str) -> None:
+    shape, rng = STRUCTURES[structure], np.random.default_rng(5)
+    g = jnp.asarray(np.append(1.0, rng.normal(size=X + U)))
+    straight = jnp.asarray(shape.straight(OUTCOME[1]))
+    assert predictor(shape, straight, g, jnp.zeros(())) == pytest.approx(float(OUTCOME[1] @ g))
+    moved = straight.at[SIZES.all :].add(0.7)  # whatever direction and shape are
+    assert predictor(shape, moved, g, jnp.zeros(())) == pytest.approx(float(OUTCOME[1] @ g))
+    begun = jax.tree.map(lambda leaf: np.stack([np.asarray(leaf)] * 2), begin(SIZES, LAYOUT, Gaussian()))
+    bent = begun._replace(
+        outcome=np.ones((2, 2, len(straight))), mode=np.ones((2, 2, len(straight))), bend=np.ones((2, 2))
+    )
+    runs = {"linear": Run(begun, [], np.zeros((2, 2)), np.zeros((2, 2)))}
+    runs[structure] = Run(bent, [], np.zeros((2, 2)), np.zeros((2, 2)))
+    errors = {"linear": np.array([0.5, 0.2]), structure: np.array([0.3, 0.4])}
+    np.testing.assert_array_equal(fitting._bent_or_straight(errors, structure), [0.3, 0.2])
+    found = fitting._straightened(runs, structure, np.array([False, True]))
+    np.testing.assert_array_equal(found.bend, [[1.0, 0.0], [1.0, 0.0]])
+    np.testing.assert_array_equal(found.outcome[:, 0], 1.0)
+    np.testing.assert_array_equal(found.outcome[:, 1], 0.0)
 
 
 def test_a_chain_starts_from_nothing() -> None:

@@ -84,7 +84,12 @@ def coefficients(structure: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("structure", "name"), [("softplus", "number"), ("linear", "binary"), ("softplus", "count")]
+    ("structure", "name"),
+    [
+        ("softplus", "number"),
+        ("linear", "binary"),
+        pytest.param("softplus", "count", marks=pytest.mark.thorough),
+    ],
 )
 @pytest.mark.parametrize("missing", [(1,), (2, 3, 0), (0, 1, 2, 3, 4)])
 def test_levels_and_numbers_are_filled_as_enumeration_has_it(
@@ -127,7 +132,9 @@ def predict(model: Model, draw: Any, g: jax.Array) -> jax.Array:
     return predictor(model.structure, draw["outcome"][1], g, draw["bend"][1])
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name", ["binary", *[pytest.param(name, marks=pytest.mark.thorough) for name in ("number", "count")]]
+)
 def test_what_to_expect_of_somebody_is_the_integral_over_all_that_is_missing(name: str) -> None:
     family, _, noise = FAMILIES[name]
     missing = (0, 1, 2, 3)

@@ -209,6 +209,7 @@ def test_stage_two_is_the_bound_of_the_stacked_pseudo_rows() -> None:
     assert along(gradient, move) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["binary", "count"])
 def test_outcomes_and_effects_of_other_families_are_the_textbooks(family: str) -> None:
     world = World(family, holes=0.0)
@@ -223,6 +224,7 @@ def test_outcomes_and_effects_of_other_families_are_the_textbooks(family: str) -
     np.testing.assert_allclose(effect, slow, rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_the_sites_gradients_add_up_to_that_of_one_site_with_all_rows() -> None:
     world = World()
     parts = world.ask(IMPUTATION, world.imputation)
@@ -242,6 +244,7 @@ def test_the_divergence_is_the_textbooks() -> None:
     assert float(divergence({"mean": zeros, "log_sd": sds})) == pytest.approx(0.0, abs=1e-10)
 
 
+@pytest.mark.thorough
 def test_weights_are_drawn_from_q() -> None:
     posterior = World().imputation
     drawn = draw_many(posterior, jax.random.split(jax.random.key(2), 4000))
@@ -270,6 +273,7 @@ def test_what_is_seen_stays_and_what_is_drawn_could_have_been_seen() -> None:
         assert np.array_equal(drawn.shown[:, 1], drawn.shown[:, 2])
 
 
+@pytest.mark.thorough
 def test_every_kind_is_drawn_as_often_as_its_density_says() -> None:
     world, copies = World(), 20_000
     said = np.random.default_rng(6).normal(scale=0.7, size=8)
@@ -290,6 +294,7 @@ def test_every_kind_is_drawn_as_often_as_its_density_says() -> None:
     np.testing.assert_allclose(drawn[:, [0, 5]].mean(axis=0), said[[0, 5]], atol=5 * spread.max() / 141)
 
 
+@pytest.mark.thorough
 def test_what_is_shown_tells_nothing_of_the_persons_own_pattern() -> None:
     world = World()
     table = people(3000, 1)
@@ -325,6 +330,7 @@ def test_the_effect_of_somebody_without_holes_is_the_difference_of_the_arms() ->
         np.testing.assert_allclose(found[k, : SIZES[1]], slow, rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_effects_of_any_pattern_are_averages_over_what_is_missing() -> None:
     world = World(hidden=(), imputations=4000)
     table = people(4, 77)
@@ -345,6 +351,7 @@ def test_effects_of_any_pattern_are_averages_over_what_is_missing() -> None:
             assert found[k, person] != expected
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("family", ["continuous", "binary"])
 def test_an_individual_effect_has_the_persons_own_outcome_in_it(family: str) -> None:
     world = World(family, holes=0.0)
@@ -389,6 +396,7 @@ def fitted(tables: list[Table], context: Any, settings: Any, seed: int = 1) -> t
     return [happened.question for happened in conduct], conduct.result
 
 
+@pytest.mark.thorough
 def test_a_fit_asks_two_bounds_and_then_the_average_effects() -> None:
     settings, context = chosen(), context_of()
     tables = [people(count, 30 + site) for site, count in enumerate(SIZES)]
@@ -409,6 +417,7 @@ def test_a_fit_asks_two_bounds_and_then_the_average_effects() -> None:
         assert np.all(np.isfinite(said))
 
 
+@pytest.mark.thorough
 def test_without_incomplete_columns_a_linear_truth_is_found() -> None:
     """Effects 1 + x₂; treatment follows x₁, which matters to the outcome."""
     rng, tables, effects = np.random.default_rng(5), [], []

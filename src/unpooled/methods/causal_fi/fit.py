@@ -106,9 +106,11 @@ def fit(sampler: Sampler, names: tuple[str, ...], *, folds: int, sweeps: int, dr
             for index, name in enumerate(names)
         ]
     )
-    error = {name: float(one.held_out.mean()) for name, one in zip(names, tried, strict=True)}
+    runs = dict(zip(names, tried, strict=True))
+    by_arm = {name: one.held_out.mean(axis=0) for name, one in runs.items()}
+    error = {name: float(_bent_or_straight(by_arm, name).mean()) for name in names}
     chosen = min(names, key=lambda name: error[name])
-    best = tried[names.index(chosen)].chains
+    best = _straightened(runs, chosen, _bent_or_straight(by_arm, chosen) < by_arm[chosen])
     first = jax.tree.map(lambda leaf: leaf[np.arange(chains) % len(leaf)], best)
     run = yield from sampler.run(
         STRUCTURES[chosen], first, everybody, rounds=SETTLING + sweeps, kept=sweeps, use=len(names) + 1
@@ -139,6 +141,28 @@ def _trial(sampler: Sampler, structure: Structure, started: Chain, folds: int, u
     best = first + np.argmin(run.misfit.reshape(len(held), -1, 2), axis=1)
     chosen = [np.take_along_axis(part, best, axis=0) for part in (run.held_out, run.misfit)]
     return Run(_of_arms(run.chains, best), [], *chosen)
+
+
+def _bent_or_straight(by_arm: dict[str, np.ndarray], name: str) -> np.ndarray:
+    """Error of either arm under a structure, or of a straight arm where that errs less."""
+    return np.minimum(by_arm[name], by_arm.get("linear", np.inf))
+
+
+def _straightened(runs: dict[str, Run], name: str, straight: np.ndarray) -> Chain:
+    """Chains of a structure whose arms are straight where it is said."""
+    found = jax.tree.map(np.copy, runs[name].chains)
+    for arm in np.flatnonzero(straight):
+        linear = runs["linear"].chains
+        for part in ("outcome", "mode"):
+            getattr(found, part)[:, arm] = [
+                STRUCTURES[name].straight(one) for one in getattr(linear, part)[:, arm]
+            ]
+        for part in ("noise", "variances", "site"):
+            getattr(found, part)[:, arm] = getattr(linear, part)[:, arm]
+        for part in ("offset", "mode_offset"):
+            getattr(found, part)[:, :, arm] = getattr(linear, part)[:, :, arm]
+        found.bend[:, arm] = 0.0
+    return found
 
 
 def _of_arms(chains: Chain, best: np.ndarray) -> Chain:

@@ -32,7 +32,7 @@ class Parts(NamedTuple):
 
 
 class Structure(Protocol):
-    """One shape; `bend` is +1 or −1 where it may bend either way."""
+    """One shape; `bend` is +1 or −1 where it may bend either way, and 0 in an arm that is straight."""
 
     name: ClassVar[str]
     starts: ClassVar[tuple[tuple[float, float], ...]]
@@ -50,6 +50,10 @@ class Structure(Protocol):
 
     def start(self, linear: np.ndarray, bend: float, far: float, rng: np.random.Generator) -> np.ndarray:
         """Coefficients near what a linear regression found: their direction, with so much chance in it."""
+        ...
+
+    def straight(self, linear: np.ndarray) -> np.ndarray:
+        """Coefficients of a straight arm."""
         ...
 
 
@@ -76,6 +80,9 @@ class Linear:
 
     def start(self, linear: np.ndarray, bend: float, far: float, rng: np.random.Generator) -> np.ndarray:
         return linear.copy()
+
+    def straight(self, linear: np.ndarray) -> np.ndarray:
+        return linear
 
 
 class Softplus:
@@ -104,6 +111,9 @@ class Softplus:
         shape = [0.3 * rng.standard_normal(), 0.0]
         return np.concatenate([linear[:1], np.zeros(len(direction)), direction, shape])
 
+    def straight(self, linear: np.ndarray) -> np.ndarray:
+        return np.concatenate([linear, np.zeros(len(linear) - 1 + 2)])
+
 
 class Index:
     """η = aᵀg + Σ_b c_b·bump_b(γᵀz): any smooth function of one learned index."""
@@ -119,13 +129,16 @@ class Index:
 
     def curve(self, shape: Array, index: Array, bend: Array) -> Array:
         distance = (index[..., None] - KNOTS) / (KNOTS[1] - KNOTS[0])
-        return jnp.exp(-0.5 * distance**2) @ shape
+        return bend * (jnp.exp(-0.5 * distance**2) @ shape)
 
     def start(self, linear: np.ndarray, bend: float, far: float, rng: np.random.Generator) -> np.ndarray:
         length = max(float(np.sqrt(np.sum(linear[1:] ** 2))), 1e-6)
         noise = rng.standard_normal(len(linear) - 1)
         direction = linear[1:] / length + far / np.sqrt(len(linear) - 1) * noise
         return np.concatenate([linear, direction, np.zeros(len(KNOTS))])
+
+    def straight(self, linear: np.ndarray) -> np.ndarray:
+        return np.concatenate([linear, np.zeros(len(linear) - 1 + len(KNOTS))])
 
 
 STRUCTURES: dict[str, Structure] = {each.name: each for each in (Linear(), Softplus(), Index())}
