@@ -107,7 +107,7 @@ def test_the_treatment_tells_of_a_hole_too() -> None:
     assert stats.kstest(drawn, "norm", args=(prior[0], np.sqrt(spread[0, 0]))).pvalue < 1e-3
 
 
-@pytest.mark.parametrize("structure", ["softplus", "index"])
+@pytest.mark.parametrize("structure", ["softplus", pytest.param("index", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("y", [-1.5, 0.5, 4.0])
 def test_an_outcome_that_bends_tells_of_a_hole_as_it_should(structure: str, y: float) -> None:
     copies, mask = 4000, np.array([True, True, False])
@@ -158,6 +158,7 @@ def test_a_shift_moves_what_the_outcome_goes_by_and_not_what_x_tells() -> None:
     np.testing.assert_allclose(np.asarray(found.felt)[:copies] - drawn, np.tile(size * ~mask, (copies, 1)))
 
 
+@pytest.mark.thorough
 def test_no_shift_and_a_shift_of_nothing_give_the_same_sums() -> None:
     made, question = people(), asked()
     made["u"][::3, 1] = np.nan

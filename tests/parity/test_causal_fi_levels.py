@@ -157,6 +157,7 @@ def test_what_to_expect_of_somebody_is_the_integral_over_all_that_is_missing(nam
     )
 
 
+@pytest.mark.thorough
 def test_steps_towards_levels_are_found_again() -> None:
     """Many people whose levels follow from known steps; latents and coefficients in turn, as a chain does."""
     people, rng = 4000, np.random.default_rng(8)

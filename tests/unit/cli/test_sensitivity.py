@@ -41,6 +41,7 @@ def write(folder, method: str, settings: str = "") -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_curve_is_told_written_and_drawn(tmp_path) -> None:
     study = write(tmp_path, "causal_fi", 'structure = "linear"\ndraws = 40\nsweeps = 10')
     out = tmp_path / "out"
