@@ -112,7 +112,8 @@ def clinics(family: str) -> tuple[dict[str, pd.DataFrame], float]:
     return frames, float(np.mean(effects))
 
 
-@pytest.mark.parametrize("family", ["binary", pytest.param("count", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("family", ["binary", "count"])
 def test_columns_and_outcomes_of_every_kind(family: str) -> None:
     made, truth = clinics(family)
     roles = {"covariates": ["age"], "incomplete": ["pressure", "smoker", "visits", "group"], "family": family}
