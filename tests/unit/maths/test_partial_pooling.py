@@ -109,6 +109,7 @@ def test_a_step_of_the_variances_is_the_textbooks_expectation_maximisation() -> 
     np.testing.assert_allclose(step, _textbook(values), rtol=1e-10)
 
 
+@pytest.mark.thorough
 def test_the_evidence_never_falls_from_step_to_step() -> None:
     values = jnp.asarray([3.0, 0.01, 2.0, 4.0])
     step = jax.jit(lambda now: expectation_step(_evidence, now, LEVELS))

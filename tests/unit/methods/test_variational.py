@@ -360,6 +360,7 @@ def test_swapping_the_arms_flips_the_effect(whole: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_without_inter_dependency_there_are_no_shifts() -> None:
     model, _ = fitted(inter_dependency=False)
     assert not np.any(model.result_.draws["shift"])
@@ -367,6 +368,7 @@ def test_without_inter_dependency_there_are_no_shifts() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_network_means_and_adagrad_work() -> None:
     model, _ = fitted(mean="network", optimiser="adagrad", learning_rate=0.2)
     assert improves(history_of(model))
