@@ -17,7 +17,7 @@ from unpooled.data import Table
 from unpooled.errors import StudyError
 from unpooled.estimators.base import Watcher
 from unpooled.estimators.causal_fi import CausalFI
-from unpooled.methods.causal_fi.shifts import Shift
+from unpooled.methods.causal_fi.shifts import ARMS, Shift, require_known
 from unpooled.site.limits import NONE, Limits
 from unpooled.study import Study
 
@@ -59,6 +59,10 @@ def sensitivity(
             found=f"inference = '{model.inference}', {len(model.shifts)} shifts",
             remedy="give a CausalFI with the default inference and no shifts",
         )
+    # Before a minute is spent on the main analysis.
+    require_known("column", column, list(study.columns.incomplete), "an incomplete column of the study")
+    if arm is not None:
+        require_known("arm", arm, list(ARMS), "control or treated")
     asked = model.get_params()
     main = CausalFI(**asked).fit(study, sites, limits=limits, watch=watch)
     structure = str(main.result_.diagnostics["structure"])

@@ -55,6 +55,17 @@ def test_the_curve_is_told_written_and_drawn(tmp_path) -> None:
     assert again.exit_code != 0  # results are never written over
 
 
+@pytest.mark.parametrize(
+    ("words", "told"), [(["--column", "v1"], "u1"), (["--column", "u1", "--arm", "treat"], "treated")]
+)
+def test_what_is_not_there_is_refused_before_anything_is_fitted(tmp_path, words, told) -> None:
+    study = write(tmp_path, "causal_fi")
+    answer = CliRunner().invoke(app, ["sensitivity", study, *words, "--output", str(tmp_path / "out")])
+    assert answer.exit_code != 0
+    assert told in answer.output
+    assert not (tmp_path / "out").exists()
+
+
 def test_another_method_is_refused(tmp_path) -> None:
     study = write(tmp_path, "fedci")
     words = ["sensitivity", study, "--column", "u1", "--output", str(tmp_path / "out")]

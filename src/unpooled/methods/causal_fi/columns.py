@@ -51,6 +51,10 @@ class Layout(eqx.Module):
         """Places of the columns that are numbers."""
         return np.array([column.first for column in self.columns if column.kind == "numeric"], dtype=int)
 
+    def before_numbers(self, first: int) -> np.ndarray:
+        """Places of what the numbers are modelled by among g = (1, x, u), whose u begin at `first`."""
+        return np.concatenate([np.arange(first), first + self.levelled])
+
     def levels(self, column: Column) -> Float[Array, "l f"]:
         """The features of each level: a category's first level, which has no feature, comes last."""
         if column.kind == "count":

@@ -21,13 +21,15 @@ from jaxtyping import Array, Float
 from unpooled.maths.conditional_normal import solve
 from unpooled.maths.probit import latent, log_probit
 from unpooled.methods.causal_fi.families import Family, Gaussian
+from unpooled.methods.causal_fi.levels import EVENLY
 
 GRID = np.linspace(-6.0, 6.0, 33)[:-1]
 """Where t is looked for, in sds of what it is given x and what is seen; then finer about what was chosen."""
 FINER = 16
 CERTAIN = 1e-10
 """Variance of what is known: people with nothing missing, or an outcome without a bend, are no exception."""
-EVENLY, GOLDEN = 0.5, 0.5 * (np.sqrt(5.0) - 1.0)
+GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
+"""A turn that never comes back to where it was."""
 S, T, P = range(3)
 
 

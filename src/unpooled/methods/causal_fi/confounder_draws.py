@@ -11,7 +11,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
-import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.maths import partial_pooling as pooling
@@ -60,7 +59,7 @@ def draw_steps(gram: Array, sums: Tree, spreads: Array, layout: Layout, key: Arr
     if not len(spreads):
         return Probit(sums["score"], spreads, spreads)
     first = len(gram) - len(layout.mean)
-    given = np.concatenate([np.arange(first), first + layout.levelled])
+    given = layout.before_numbers(first)
     common = jnp.pad(gram[given][:, given], (0, CURVE))
     own, everybody = iter(unpack(sums["gram"])), asked_of_all(layout)
     products = jnp.stack([common if all_ else next(own) for all_ in everybody])

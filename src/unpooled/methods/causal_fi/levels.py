@@ -61,12 +61,12 @@ def allowed(layout: Layout, covariates: int) -> np.ndarray:
     """Which of 1, x, features with levels, and a count's curve each step depends on: [steps, all]."""
     base = 1 + covariates
     rows = []
-    for column, _, feature in (place := places(layout)):
+    for place in places(layout):
         one = np.zeros(base + len(layout.levelled) + CURVE, dtype=bool)
-        one[: base + feature] = True
-        one[len(one) - CURVE :] = column.kind == "count"
-        rows += [one] * (1 if column.kind == "count" else column.width)
-    return np.stack(rows) if place else np.zeros((0, base + CURVE), dtype=bool)
+        one[: base + place.feature] = True
+        one[len(one) - CURVE :] = place.column.kind == "count"
+        rows += [one] * place.steps
+    return np.stack(rows) if rows else np.zeros((0, base + CURVE), dtype=bool)
 
 
 def asked_of_all(layout: Layout) -> np.ndarray:

@@ -13,7 +13,17 @@ from jaxtyping import Array, Float, Int
 
 from unpooled.maths.probit import log_probit
 from unpooled.methods.causal_fi.columns import Layout
-from unpooled.methods.causal_fi.completing import Matters, OnLine, S, Seen, T, Ways, complete, given_index
+from unpooled.methods.causal_fi.completing import (
+    CERTAIN,
+    Matters,
+    OnLine,
+    S,
+    Seen,
+    T,
+    Ways,
+    complete,
+    given_index,
+)
 from unpooled.methods.causal_fi.families import Family, Gaussian
 from unpooled.methods.causal_fi.opening import Open, on_numbers, open_up, shift_of
 from unpooled.methods.causal_fi.structures import Parts, Structure, predictor
@@ -110,7 +120,7 @@ class Model(eqx.Module):
 
         def at(node: Array) -> tuple[Array, Array]:
             s = line.s + jnp.sqrt(line.s_variance) * node
-            mean, variance = line.probit(s, 1e-10)
+            mean, variance = line.probit(s, CERTAIN)
             return log_probit(sign * mean / jnp.sqrt(1.0 + variance)), self.family.mean(s + bend)
 
         logs, said = jax.vmap(at)(jnp.asarray(FEW_NODES))

@@ -45,7 +45,7 @@ def advance(leaves: tuple[Chain, Tree, Array], setting: Setting) -> Chain:
     terms["common"] = Terms(jnp.sum(common**2), jnp.sum(setting.groups == SLOPES), EXPECTED[SLOPES])
     drawn = draw_variances(terms, for_variances)
     first = len(gram) - len(setting.layout.mean)
-    given = np.concatenate([np.arange(first), first + setting.layout.levelled])
+    given = setting.layout.before_numbers(first)
     order = np.concatenate([given, first + setting.layout.numbers])
     return chain._replace(
         confounders={"steps": steps.coefficients, **draw_numbers(gram[order][:, order], len(given), for_u)},

@@ -34,7 +34,7 @@ def by_site(shifts: tuple[Shift, ...], scaling: Tree) -> np.ndarray | None:
     first = dict(zip(columns, np.cumsum([0, *[width for _, width in columns.values()]]), strict=False))
     found = np.zeros((len(sites), len(ARMS), sum(width for _, width in columns.values())))
     for shift in shifts:
-        _require("column", shift.column, list(columns), "an incomplete column of the study")
+        require_known("column", shift.column, list(columns), "an incomplete column of the study")
         if columns[shift.column][0] == "categorical":
             raise StudyError(
                 "a shift needs a column whose values can be larger",
@@ -42,14 +42,15 @@ def by_site(shifts: tuple[Shift, ...], scaling: Tree) -> np.ndarray | None:
                 remedy="shift a column of numbers, counts or 0/1",
             )
         if shift.site is not None:
-            _require("site", shift.site, sites, "a site of the study")
+            require_known("site", shift.site, sites, "a site of the study")
         where = [shift.site is None or name == shift.site for name in sites]
         arms = [shift.arm is None or name == shift.arm for name in ARMS]
         found[np.ix_(where, arms, [first[shift.column]])] += shift.size
     return found
 
 
-def _require(what: str, name: str, known: list[str], expected: str) -> None:
+def require_known(what: str, name: str, known: list[str], expected: str) -> None:
+    """A column, an arm or a site by a name that there is."""
     if name not in known:
         raise StudyError(
             f"a shift's {what} must be {expected}", found=f"'{name}'", remedy=nearest(name, known)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_fi.families import Gaussian
+from unpooled.methods.causal_fi.families import individual_effect
 from unpooled.methods.causal_fi.variational.model import Model
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
@@ -76,23 +76,8 @@ def _individual(model: Model, draws: Tree, people: Rows, correlation: Array) -> 
     def under(draw: Tree) -> Float[Array, " n"]:
         for_u, for_outcome = jax.random.split(jax.random.fold_in(_key(draw, people), 2))
         u = model.completed(draw["imputation"], people, for_u)
-        missing = _other_arm(model, draw["outcome"], people, u, for_outcome, correlation)
-        difference = model.family.seen(people.outcome) - missing
-        return model.family.standardised((2.0 * people.treatment - 1.0) * difference)
+        both = model.predictors(draw["outcome"], people.covariates, u)
+        noise = jnp.exp(2.0 * draw["outcome"]["log_noise"]) if model.family.learns_noise else jnp.ones(2)
+        return individual_effect(model.family, both, noise, people, correlation, for_outcome)
 
     return jax.lax.map(under, draws)
-
-
-def _other_arm(
-    model: Model, outcome: Tree, people: Rows, u: Array, key: Array, correlation: Array
-) -> Float[Array, " n"]:
-    """y_mis. Gaussian noise may go with that of the outcome that is seen; other families have none of it."""
-    arm, everybody = people.treatment.astype(int), jnp.arange(len(people.treatment))
-    predictors = model.predictors(outcome, people.covariates, u)
-    other = predictors[everybody, 1 - arm]
-    if not isinstance(model.family, Gaussian):
-        return model.family.draw(other, key)
-    sd = jnp.exp(outcome["log_noise"])
-    own = (people.outcome - predictors[everybody, arm]) / sd[arm]
-    noise = correlation * own + jnp.sqrt(1.0 - correlation**2) * jax.random.normal(key, own.shape)
-    return other + sd[1 - arm] * noise
