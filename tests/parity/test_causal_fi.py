@@ -22,7 +22,7 @@ from unpooled.methods.causal_fi.columns import layout_of
 from unpooled.methods.causal_fi.families import Gaussian
 from unpooled.methods.causal_fi.fit import Run
 from unpooled.methods.causal_fi.model import Model
-from unpooled.methods.causal_fi.structures import EXPECTED, STRUCTURES, predictor
+from unpooled.methods.causal_fi.structures import DIRECTION, EXPECTED, STRUCTURES, predictor
 from unpooled.protocol.rows import Rows, make_rows
 
 pytestmark = pytest.mark.slow
@@ -250,15 +250,25 @@ def test_an_arms_update_is_the_textbooks_posterior() -> None:
     mean, covariance = oracle.regression(g, left, site, noise=0.4, prior=EXPECTED[groups], offset=0.2)
     mean[: SIZES.all] += np.asarray(common)
     both = np.concatenate([drawn["outcome"], drawn["offset"]], axis=1)
-    # The mode moves by one prior sd at most, so the draws stand about it; offsets do not.
-    moved = np.asarray(drawn["mode"][0])
-    centre = np.append(moved, mean[SIZES.all :])
     sd = np.sqrt(np.diag(covariance))
-    np.testing.assert_allclose(both.mean(axis=0), centre, atol=5 * sd.max() / np.sqrt(len(both)))
+    np.testing.assert_allclose(both.mean(axis=0), mean, atol=5 * sd.max() / np.sqrt(len(both)))
     np.testing.assert_allclose(np.cov(both, rowvar=False), covariance, atol=0.12 * np.max(sd) ** 2)
-    straight = (mean[: SIZES.all] - moved) / mean[: SIZES.all]
-    np.testing.assert_allclose(straight, straight[0], atol=1e-8)  # towards the mean, and not past it
-    assert 0.0 <= straight[0] < 1.0
+    np.testing.assert_allclose(drawn["mode"][0], mean[: SIZES.all], rtol=1e-8)  # linear: there at once
+
+
+def test_what_bends_moves_by_one_prior_sd_at_most() -> None:
+    made, groups = people(200), STRUCTURES["softplus"].groups(SIZES.all)
+    slopes = np.concatenate([made["g"], made["g"][:, 1:], np.ones((200, 2))], axis=1)
+    arm = update._Arm(
+        *(jnp.asarray(part) for part in (slopes.T @ slopes, slopes.T @ (9.0 * made["y"]), 1.0)),
+        *(jnp.zeros(shape) for shape in ((1,), (1, len(groups)), (1,), (len(groups),))),
+        *(jnp.asarray(part) for part in (0.4, EXPECTED, 0.2)),
+    )
+    setting = Setting(LAYOUT, Gaussian(), jnp.asarray(groups), several=False)
+    moved = np.asarray(update._outcome(setting, jnp.zeros(len(groups)), arm, jax.random.key(0))[0]["mode"])
+    mean = np.linalg.solve(arm.gram + 0.4 * np.diag(1.0 / EXPECTED[groups]), arm.score)
+    np.testing.assert_allclose(moved / mean, moved[0] / mean[0], rtol=1e-8)  # towards the mean
+    assert np.max(np.abs(moved / np.sqrt(EXPECTED[groups]))[groups >= DIRECTION]) == pytest.approx(1.0)
 
 
 def test_confounders_are_drawn_from_their_conjugate_posterior() -> None:

@@ -19,13 +19,13 @@ from unpooled.maths.triangles import unpack
 from unpooled.maths.variances import Terms, draw_variances
 from unpooled.methods.causal_fi.chain import OFFSET, SLOPE, Chain, Setting
 from unpooled.methods.causal_fi.confounder_draws import draw_numbers, draw_probit, draw_steps
-from unpooled.methods.causal_fi.structures import EXPECTED, LEARNED, SLOPES
+from unpooled.methods.causal_fi.structures import DIRECTION, EXPECTED, LEARNED, SLOPES
 from unpooled.protocol.messages import Tree
 
 NOISE = 0.3
 """Expected variance of the outcome's noise."""
 FURTHEST = 1.0
-"""How many prior sds the outcome's mode may move in a round."""
+"""How many prior sds what bends the outcome may move in a round; what is linear needs no such care."""
 
 
 def advance(leaves: tuple[Chain, Tree, Array], setting: Setting) -> Chain:
@@ -106,7 +106,8 @@ def _outcome(setting: Setting, common: Array, arm: _Arm, key: Array) -> tuple[Tr
     fitted = pooling.posterior(sums, prior)
     mean, drawn = pooling.coefficients(fitted, prior), pooling.coefficients(fitted, prior, key)
     step = mean.common + common - arm.mode
-    mode = arm.mode + step * jnp.minimum(1.0, FURTHEST / jnp.max(jnp.abs(step) / scale))
+    far = jnp.max(jnp.where(groups >= DIRECTION, jnp.abs(step) / scale, 0.0))
+    mode = arm.mode + step / jnp.maximum(1.0, far / FURTHEST)
     offset = drawn.site[:, 0]
     left = _squares(arm, drawn.common + common, offset)
     found = mode + drawn.common - mean.common
