@@ -19,6 +19,7 @@ from unpooled.methods.causal_fi import parameters as update
 from unpooled.methods.causal_fi.augmenting import Augmenting
 from unpooled.methods.causal_fi.chain import Setting, Sizes, begin
 from unpooled.methods.causal_fi.columns import layout_of
+from unpooled.methods.causal_fi.effects import AverageEffect
 from unpooled.methods.causal_fi.families import Gaussian
 from unpooled.methods.causal_fi.fit import Run
 from unpooled.methods.causal_fi.model import Model
@@ -156,6 +157,24 @@ def test_a_shift_moves_what_the_outcome_goes_by_and_not_what_x_tells() -> None:
         drawn[:, ~mask].mean(axis=0), expected, atol=5 * np.sqrt(np.max(spread) / copies)
     )
     np.testing.assert_allclose(np.asarray(found.felt)[:copies] - drawn, np.tile(size * ~mask, (copies, 1)))
+
+
+@pytest.mark.parametrize("completed", [True, False])
+def test_an_average_is_of_people_given_their_outcome_or_given_what_is_seen(completed: bool) -> None:
+    copies, mask, draw = 3000, np.array([True, False, False]), known()
+    rows, x, u = one_person(copies, mask, 1.0, 6.0)
+    each = {"offset": draw.pop("offset")}
+    fixed = {**draw, "key": jax.random.key_data(jax.random.key(7))}
+    average = eqx.filter_jit(AverageEffect(model_of("linear"), completed).statistics)
+    found = average({"free": {}, "fixed": fixed, "each": each}, rows)["each"]["effect"]
+    mean, noise = np.asarray(draw["confounders"]["intercept"]) + x @ SLOPES, NOISE[1] if completed else 1e9
+    left = 6.0 - OUTCOME[1, 0] - OUTCOME[1, 1:3] @ x - float(each["offset"][1])
+    expected, spread = oracle.given_all(mean, FACTOR @ FACTOR.T, mask, u, OUTCOME[1, 3:], left, noise)
+    filled = np.append(x, np.r_[u[0], expected])
+    arms = OUTCOME[:, 0] + OUTCOME[:, 1:] @ filled + np.asarray(each["offset"])
+    slopes = (OUTCOME[1] - OUTCOME[0])[4:]
+    sd = np.sqrt(slopes @ spread @ slopes / copies) if completed else 1e-6
+    assert abs(float(found) - (arms[1] - arms[0])) < 8 * sd
 
 
 @pytest.mark.thorough

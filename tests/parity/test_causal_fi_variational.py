@@ -61,6 +61,7 @@ def chosen(**changed: Any) -> Any:
     usual: dict[str, Any] = {
         "hidden": (4, 3), "rounds": 6, "learning_rate": 0.03, "monte_carlo": 2, "imputations": 5, "draws": 8,
         "noise_correlation": 0.0,
+        "averaged": "completed",
     }  # fmt: skip
     return SimpleNamespace(**(usual | changed))
 
@@ -373,14 +374,15 @@ def test_an_individual_effect_has_the_persons_own_outcome_in_it(family: str) -> 
         assert raw.min() > -1e-6
 
 
-def test_the_average_is_over_present_people_and_the_same_draw_in_both_arms() -> None:
+@pytest.mark.parametrize("completed", [True, False])
+def test_the_average_is_over_present_people_and_the_same_draw_in_both_arms(completed: bool) -> None:
     world = World(holes=0.0)
     for table in world.tables:  # all alike, and not like padding
         table["x"][:], table["u"][:] = [1.0, -2.0], world.tables[0]["u"][0]
     told = draws_of(world, 8)["fixed"]
-    told.pop("confounders")
+    told.pop("confounders" if completed else "imputation")
     question = ask(EFFECT, {"free": {}, "fixed": told})
-    found = run(question, InTurn(world.tables, {EFFECT: AverageEffect(world.model)}))
+    found = run(question, InTurn(world.tables, {EFFECT: AverageEffect(world.model, completed)}))
     outcomes = [jax.tree.map(lambda leaf, k=k: leaf[k], told["outcome"]) for k in range(8)]
     one = world.tables[0]["x"][0], world.tables[0]["u"][0]
     expected = [oracle.effect(world.context, outcome, *one) for outcome in outcomes]

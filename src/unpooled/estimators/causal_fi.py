@@ -26,6 +26,7 @@ class CausalFI(Estimator):
         inference: str = "compatible",
         draws: int = 160,
         noise_correlation: float = 0.0,
+        averaged: str = "completed",
         structure: str = "auto",
         folds: int = 3,
         sweeps: int = 20,
@@ -40,6 +41,7 @@ class CausalFI(Estimator):
         self.inference = inference
         self.draws = draws
         self.noise_correlation = noise_correlation
+        self.averaged = averaged
         self.structure = structure
         self.folds = folds
         self.sweeps = sweeps

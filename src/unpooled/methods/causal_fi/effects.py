@@ -20,38 +20,46 @@ from unpooled.protocol.stage import Stage
 class AverageEffect(Stage):
     """The site's ATE under each draw, over people completed given their own treatment and outcome.
 
-    Given x and what is seen of u alone, the average would be biased where holes depend on the outcome. People
-    weigh as a Bayesian bootstrap has it, so that the draws are of the population's ATE.
+    Given x and what is seen of u alone, the average is biased where holes depend on the outcome. People weigh
+    as a Bayesian bootstrap has it, so that the draws are of the population's ATE.
     """
 
     model: Model
+    completed: bool = eqx.field(static=True)
+    """Or else given x and what is seen alone."""
     reveals: ClassVar[str] = "draws of the average effect at this site"
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
         draw = {**parameters["fixed"], **parameters["each"]}
         key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.site)
         for_u, for_weights = jax.random.split(key)
-        family = self.model.family
-        arms = family.mean(self.model.arms(draw, rows, self.model.completed(draw, rows, for_u).felt))
+        effects = (
+            self._completed(draw, rows, for_u) if self.completed else _given_seen(self.model, draw, rows)
+        )
         weight = rows.present * jax.random.exponential(for_weights, rows.present.shape)
-        effect = family.standardised(arms[:, 1] - arms[:, 0]) @ weight / weight.sum()
-        return {"total": {}, "each": {"effect": effect}}
+        return {"total": {}, "each": {"effect": effects @ weight / weight.sum()}}
+
+    def _completed(self, draw: Tree, rows: Rows, key: Array) -> Float[Array, " n"]:
+        family = self.model.family
+        arms = family.mean(self.model.arms(draw, rows, self.model.completed(draw, rows, key).felt))
+        return family.standardised(arms[:, 1] - arms[:, 0])
+
+
+def _given_seen(model: Model, draw: Tree, people: Rows) -> Float[Array, " n"]:
+    """τ(x, u_seen): averaged over what is missing, given what is seen alone."""
+    control, treated = (jnp.full(len(people.present), arm) for arm in (0, 1))
+    difference = model.expected(draw, people, treated) - model.expected(draw, people, control)
+    return model.family.standardised(difference)
 
 
 def conditional(model: Model, draws: Tree, people: Rows) -> np.ndarray:
-    """τ(x, u_seen) [K, people]: averaged over what is missing, given what is seen alone."""
+    """τ(x, u_seen) [K, people]."""
     return np.asarray(_conditional(model, draws, people))
 
 
 @eqx.filter_jit
 def _conditional(model: Model, draws: Tree, people: Rows) -> Float[Array, "k n"]:
-    control, treated = (jnp.full(len(people.present), arm) for arm in (0, 1))
-
-    def one(draw: Tree) -> Array:
-        difference = model.expected(draw, people, treated) - model.expected(draw, people, control)
-        return model.family.standardised(difference)
-
-    return jax.lax.map(one, draws)
+    return jax.lax.map(lambda draw: _given_seen(model, draw, people), draws)
 
 
 def individual(model: Model, draws: Tree, people: Rows, correlation: float) -> np.ndarray:

@@ -48,7 +48,7 @@ class CausalFI:
         for name in dict.fromkeys(("linear", *_names(settings))):
             model = _model(name, context)
             stages[f"augmenting/{name}"] = Augmenting(model)
-            stages[f"effect/{name}"] = AverageEffect(model)
+            stages[f"effect/{name}"] = AverageEffect(model, settings.averaged == "completed")
         return stages
 
     def fit(self, settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:

@@ -20,6 +20,10 @@ class Settings(BaseModel):
     noise_correlation: float = Field(default=0.0, gt=-1.0, lt=1.0)
     """Correlation of a person's two noises: no data can tell it; it matters to individual effects only."""
 
+    averaged: Literal["completed", "seen"] = "completed"
+    """The average effect is of people completed given their own treatment and outcome; or, for comparison and
+    as on paper, of τ(x, u_seen), which is biased where holes depend on the outcome."""
+
     structure: Literal["auto", "linear", "softplus", "index"] = "auto"
     """How an arm's outcome depends on the confounders; auto lets people held out decide."""
     folds: int = Field(default=3, ge=2, le=20)

@@ -28,15 +28,23 @@ class AverageEffect(Stage):
     """
 
     model: Model
+    completed: bool = eqx.field(static=True)
+    """Or else given x and what is seen alone."""
     reveals: ClassVar[str] = "draws of the average effect at this site"
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
         draw = parameters["fixed"]
         for_u, for_weights = jax.random.split(_key(draw, rows))
-        u = self.model.completed(draw["imputation"], rows, for_u)
+        u = self._filled(draw, rows, for_u)
         effect = self.model.effect(draw["outcome"], rows.covariates, u)
         weight = rows.present * jax.random.exponential(for_weights, rows.present.shape)
         return {"total": {}, "each": {"effect": effect @ weight / weight.sum()}}
+
+    def _filled(self, draw: Tree, rows: Rows, key: Array) -> Float[Array, "n u"]:
+        if self.completed:
+            return self.model.completed(draw["imputation"], rows, key)
+        said = self.model.given_shown(draw["confounders"], rows.covariates, rows.incomplete, rows.seen)
+        return self.model.entries.fill(said, rows.incomplete, rows.seen, key)
 
 
 def _key(draw: Tree, rows: Rows) -> Array:

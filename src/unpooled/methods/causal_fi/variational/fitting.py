@@ -12,8 +12,8 @@ from jaxtyping import Array
 from unpooled.algorithms.exchange import Procedure, ask
 from unpooled.algorithms.minima import Minima
 from unpooled.algorithms.stochastic import stochastic
+from unpooled.methods.causal_fi.settings import Settings
 from unpooled.methods.causal_fi.variational import networks
-from unpooled.methods.causal_fi.variational.choices import Choices
 from unpooled.methods.causal_fi.variational.effects import AverageEffect, conditional, individual
 from unpooled.methods.causal_fi.variational.imputation import ImputationBound
 from unpooled.methods.causal_fi.variational.model import Model, make_model, starts
@@ -27,21 +27,21 @@ from unpooled.protocol.stage import Stage
 IMPUTATION, SURROGATES, EFFECT = "variational/imputation", "variational/surrogates", "variational/effect"
 
 
-def stages(settings: Choices, context: Tree) -> dict[str, Stage]:
+def stages(settings: Settings, context: Tree) -> dict[str, Stage]:
     """Both bounds, and the average effects."""
     model = make_model(context)
     return {
         IMPUTATION: ImputationBound(model, settings.monte_carlo),
         SURROGATES: SurrogateBound(model, settings.monte_carlo),
-        EFFECT: AverageEffect(model),
+        EFFECT: AverageEffect(model, settings.averaged == "completed"),
     }
 
 
-def most_rounds(settings: Choices) -> int:
+def most_rounds(settings: Settings) -> int:
     return 2 * settings.rounds + 1
 
 
-def fit(settings: Choices, context: Tree, seed: int) -> Procedure[Fitted]:
+def fit(settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
     """Stage 1, where anything is incomplete; stage 2; K draws of all weights; the sites' average effects."""
     model = make_model(context)
     begun = starts(model, settings, context, seed)
@@ -58,7 +58,8 @@ def fit(settings: Choices, context: Tree, seed: int) -> Procedure[Fitted]:
     key = jax.random.fold_in(jax.random.key(seed), settings.rounds)
     drawn = _draw(imputation, _only(bounds[SURROGATES].free), jax.random.split(key, settings.draws))
     fixed = jax.tree.map(np.asarray, drawn)
-    told = {name: fixed[name] for name in ("imputation", "outcome", "key")}
+    given = "imputation" if settings.averaged == "completed" else "confounders"
+    told = {name: fixed[name] for name in (given, "outcome", "key")}
     reply = yield from ask(EFFECT, {"free": {}, "fixed": told})
     diagnostics = {"bounds": {name: _diagnostics(found) for name, found in bounds.items()}}
     return Fitted({"fixed": fixed, "each": {}}, np.asarray(reply["each"]["effect"]), diagnostics)
@@ -90,7 +91,7 @@ def _diagnostics(found: Minima) -> Tree:
 
 
 def conditional_effects(
-    settings: Choices, context: Tree, draws: Tree, rows: Rows, people: Rows
+    settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
 ) -> np.ndarray:
     """CATE draws [K, people] from x and what is seen of u, whatever the pattern."""
     model, known = _at(context, draws, people)
@@ -98,7 +99,7 @@ def conditional_effects(
 
 
 def individual_effects(
-    settings: Choices, context: Tree, draws: Tree, rows: Rows, people: Rows | None
+    settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows | None
 ) -> np.ndarray:
     """ITE draws [K, people]: (2w − 1)(y − y_mis), given the person's own treatment and outcome."""
     asked = rows if people is None else people

@@ -12,8 +12,8 @@ from jaxtyping import Array, Float
 
 from unpooled.methods.causal_fi.columns import layout_of
 from unpooled.methods.causal_fi.families import Family, Gaussian, family_of
+from unpooled.methods.causal_fi.settings import Settings
 from unpooled.methods.causal_fi.variational import networks
-from unpooled.methods.causal_fi.variational.choices import Choices
 from unpooled.methods.causal_fi.variational.entries import Entries, make_entries
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
@@ -77,7 +77,7 @@ class Starts(NamedTuple):
     surrogates: Tree
 
 
-def starts(model: Model, settings: Choices, context: Tree, seed: int) -> Starts:
+def starts(model: Model, settings: Settings, context: Tree, seed: int) -> Starts:
     x, u, says = int(context["covariates"]), len(model.entries.centre), model.entries.outputs
     rng, hidden = np.random.default_rng([seed, 5]), settings.hidden
     imputation = networks.make_network(rng, x + 1, hidden, says, heads=2)
