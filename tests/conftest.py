@@ -12,6 +12,8 @@ os.environ.setdefault(
     os.path.join(tempfile.gettempdir(), f"unpooled-compiled-{os.getuid()}-{worker}"),
 )
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Here programs are compiled often and run little.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 from collections.abc import Iterator  # noqa: E402
