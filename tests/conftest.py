@@ -12,8 +12,8 @@ os.environ.setdefault(
     os.path.join(tempfile.gettempdir(), f"unpooled-compiled-{os.getuid()}-{worker}"),
 )
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Here programs are compiled often and run little.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# Here much is compiled and little is run; in the environment, so that processes started by a test do so too.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 from collections.abc import Iterator  # noqa: E402

@@ -56,6 +56,30 @@ class ResultsError(UnpooledError):
     exit_code = 7
 
 
+class ApprovalError(UnpooledError):
+    """A site is asked what its custodian has not approved."""
+
+    exit_code = 8
+
+
+class EngineError(UnpooledError):
+    """The way to the sites is closed."""
+
+    exit_code = 9
+
+
+class SiteLost(EngineError):
+    """A site that was to answer does not, or not as it should."""
+
+    def __init__(self, site: str, reason: str) -> None:
+        self.site, self.reason = site, reason
+        super().__init__(
+            "every site of the study must answer",
+            found=f"site '{site}': {reason}",
+            remedy="bring it back and go on with --resume; or give the study min_sites, to rest on fewer",
+        )
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint naming the known word closest to a misspelt one.
 

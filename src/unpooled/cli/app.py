@@ -10,11 +10,14 @@ import typer
 
 from unpooled.cli.benchmark import app as benchmark
 from unpooled.cli.check import check
+from unpooled.cli.coordinator import app as coordinator
 from unpooled.cli.demo import demo
 from unpooled.cli.new import new
+from unpooled.cli.rehearse import rehearse
 from unpooled.cli.run import run
 from unpooled.cli.sensitivity import sensitivity
 from unpooled.cli.simulate import simulate
+from unpooled.cli.site import app as site
 
 app = typer.Typer(
     name="unpooled",
@@ -23,9 +26,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they would show local variables, which hold rows
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, new, check, run, sensitivity, simulate):
+for command in (demo, new, check, run, rehearse, sensitivity, simulate):
     app.command()(command)
-app.add_typer(benchmark, name="benchmark")
+for group, name in ((coordinator, "coordinator"), (site, "site"), (benchmark, "benchmark")):
+    app.add_typer(group, name=name)
 
 
 def _version(wanted: bool) -> None:

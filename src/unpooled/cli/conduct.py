@@ -9,10 +9,13 @@ from unpooled.cli.progress import Watching
 
 if TYPE_CHECKING:
     from unpooled.estimators import Estimator
+    from unpooled.protocol.engine import Elsewhere
     from unpooled.study import Study
 
 
-def conduct(study: Study, folder: Path, *, resume: bool, show: bool) -> Estimator:
+def conduct(
+    study: Study, folder: Path, *, resume: bool, show: bool, sites: Elsewhere | None = None
+) -> Estimator:
     """Fit, with a checkpoint after every round, and write the results."""
     from unpooled.coordinator.study_rounds import ROUNDS_BEFORE_FITTING
     from unpooled.estimators import of_study
@@ -25,7 +28,7 @@ def conduct(study: Study, folder: Path, *, resume: bool, show: bool) -> Estimato
     checkpoint, journal = folder / CHECKPOINT, folder / JOURNAL
     with Watching(most_rounds=bound, show=show) as watching:
         try:
-            model.fit(study, watch=watching, checkpoint=checkpoint, resume=resume, journal=journal)
+            model.fit(study, sites, watch=watching, checkpoint=checkpoint, resume=resume, journal=journal)
         except Exception:
             if not (watching.fitting or resume):  # nothing to go on with: leave the folder free again
                 checkpoint.unlink(missing_ok=True)

@@ -26,3 +26,10 @@ Debug = Annotated[
         help="Show where an unexpected error arose. Twice: also its message, which may quote a value.",
     ),
 ]
+Coordinator = Annotated[
+    Path, typer.Option("--coordinator", help="The coordinator's folder, from `coordinator create`.")
+]
+Patience = Annotated[
+    float, typer.Option("--patience", min=1.0, help="Seconds that a site may take for one answer.")
+]
+SiteFolderOption = Annotated[Path, typer.Option("--folder", help="The site's own folder, from `site join`.")]

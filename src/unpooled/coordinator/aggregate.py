@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from unpooled import errors
+from unpooled.coordinator.alike import require_alike
 from unpooled.protocol.messages import Gradient, Message, Refusal, Replies, Statistics, Tree
 
 
@@ -24,11 +25,16 @@ def aggregate(replies: Mapping[str, Message]) -> Tree:
             aggregate({site: reply.replies[i] for site, reply in replies.items()})  # type: ignore[attr-defined]
             for i in range(len(first.replies))
         )
+    require_alike({site: vars(reply) for site, reply in replies.items() if _added(reply)})
     if isinstance(first, Statistics):
         return {"total": _sum([p.total for p in parts]), "each": _stack([p.each for p in parts])}  # type: ignore[attr-defined]
     if isinstance(first, Gradient):
         return {"total": _sum([p.total for p in parts]), "value": _sum([p.value for p in parts])}  # type: ignore[attr-defined]
     return {site: vars(reply) for site, reply in replies.items()}
+
+
+def _added(reply: Message) -> bool:
+    return isinstance(reply, Statistics | Gradient)
 
 
 def _sum(trees: list[Tree]) -> Tree:

@@ -15,16 +15,7 @@ from unpooled.coordinator.aggregate import aggregate
 from unpooled.coordinator.checkpoint import Checkpoint, require_same
 from unpooled.maths.threads import one_blas_thread
 from unpooled.protocol.engine import Engine, Traffic
-from unpooled.protocol.messages import (
-    Adopt,
-    Ask,
-    Describe,
-    Message,
-    PullBack,
-    Summarise,
-    Together,
-    Tree,
-)
+from unpooled.protocol.messages import Adopt, Describe, Message, Summarise, Tree, label
 
 T = TypeVar("T")
 
@@ -98,14 +89,3 @@ def run(procedure: Procedure[T], engine: Engine) -> T:
     for _ in conduct:
         pass
     return conduct.result
-
-
-def label(question: Message) -> str:
-    """A question's short name for people."""
-    if isinstance(question, Ask):
-        return f"{question.stage}: statistics"
-    if isinstance(question, PullBack):
-        return f"{question.stage}: gradient"
-    if isinstance(question, Together):
-        return " + ".join(dict.fromkeys(label(part) for part in question.questions))
-    return type(question).__name__.lower()

@@ -6,15 +6,15 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from unpooled.data import Table, check, read, without_unknown
+from unpooled.data import Table
 from unpooled.errors import StudyError
-from unpooled.methods.method import find
 from unpooled.protocol.addressing import to_site
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
 from unpooled.protocol.messages import Message
 from unpooled.site.answer import answer
 from unpooled.site.limits import Limits
+from unpooled.site.opening import open_site
 from unpooled.site.site import Site
 from unpooled.study import ALL_SITES, Study
 
@@ -28,29 +28,13 @@ def open_sites(study: Study, tables: Mapping[str, Table] | None, limits: Limits)
             found="no sites",
             remedy="give tables to fit, or [sites.NAME] in the study",
         )
-    _require_complete_columns(study)
     if ALL_SITES in sources:
         raise StudyError(
             f"'{ALL_SITES}' is the name of the row for everybody",
             found="a site of that name",
             remedy="give the site another name",
         )
-    sites = {}
-    for name, source in sources.items():
-        frame = without_unknown(read(source, study.columns, site=name), study.columns)
-        check(frame, study.columns, site=name)
-        sites[name] = Site(name, frame, study.columns, limits)
-    return sites
-
-
-def _require_complete_columns(study: Study) -> None:
-    """A confounder that a method would leave aside must not be left aside silently."""
-    if study.columns.incomplete and not find(study.method.name).takes_incomplete:
-        raise StudyError(
-            f"the method '{study.method.name}' uses complete columns only",
-            found=f"incomplete: {', '.join(study.columns.incomplete)}",
-            remedy="leave these columns out, complete them first, or choose a method for incomplete ones",
-        )
+    return {name: open_site(name, source, study, limits) for name, source in sources.items()}
 
 
 class InProcess:
@@ -62,6 +46,9 @@ class InProcess:
     @property
     def sites(self) -> tuple[str, ...]:
         return tuple(self._sites)
+
+    def go_on_without(self, site: str) -> None:
+        del self._sites[site]
 
     def exchange(self, question: Message) -> tuple[dict[str, Message], dict[str, Traffic]]:
         def ask(place: int, site: Site) -> tuple[Message, Traffic]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -11,6 +12,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator
 
 from unpooled.coordinator.aggregate import aggregate
+from unpooled.coordinator.attendance import Attendance
 from unpooled.coordinator.checkpoint import Checkpoint
 from unpooled.coordinator.journal import Journal
 from unpooled.coordinator.rounds import Conduct, Round
@@ -18,9 +20,10 @@ from unpooled.coordinator.study_rounds import study_rounds
 from unpooled.data import Table
 from unpooled.effects.summary import combine, interval, table
 from unpooled.engines.in_process import InProcess, open_sites
-from unpooled.errors import StudyError, nearest
+from unpooled.errors import SiteLost, StudyError, nearest
 from unpooled.estimators.result import Result
 from unpooled.methods import method as methods
+from unpooled.protocol.engine import Elsewhere
 from unpooled.site.effects import conditional_effects, individual_effects
 from unpooled.site.limits import NONE, Limits
 from unpooled.study import Study
@@ -36,7 +39,7 @@ class Estimator(BaseEstimator):
     def fit(
         self,
         study: Study,
-        sites: Mapping[str, Table] | None = None,
+        sites: Mapping[str, Table] | Elsewhere | None = None,
         *,
         limits: Limits = NONE,
         watch: Watcher | None = None,
@@ -44,7 +47,7 @@ class Estimator(BaseEstimator):
         resume: bool = False,
         journal: Path | str | None = None,
     ) -> Self:
-        """Run the study over its sites, in this process.
+        """Run the study over its sites: tables in this process, or a consortium elsewhere.
 
         Parameters
         ----------
@@ -52,6 +55,7 @@ class Estimator(BaseEstimator):
             The question. Its `seed` and method settings are overruled by this estimator's.
         sites : mapping, optional
             A table for each site: a frame, a CSV or Parquet path, or ``(url, query)``; else the study's own.
+            Or sites that are elsewhere, such as ``unpooled.engines.nvflare.engine.Remote("coordinator/")``.
         limits : Limits, optional
             Disclosure limits; off by default, because here one person holds every table.
         watch : callable, optional
@@ -67,15 +71,29 @@ class Estimator(BaseEstimator):
         settings = methods.settings_of(chosen, parameters)
         method = {"name": self.method, **settings.model_dump(mode="json")}
         study = Study(**{**study.model_dump(), "seed": seed, "method": method})
-        opened = open_sites(study, sites, limits)
+        if isinstance(sites, Elsewhere):
+            opened, way = {}, sites.engine(study)
+        else:
+            opened = open_sites(study, sites, limits)
+            way = nullcontext(InProcess(opened))
         record = Journal(None if journal is None else Path(journal))
-        kept = None if checkpoint is None else Checkpoint(Path(checkpoint), resume=resume)
-        conduct = Conduct(study_rounds(study, chosen, settings), InProcess(opened), kept)
-        for happened in conduct:
-            record.record(happened)
-            if watch is not None:
-                watch(happened)
-        self.result_ = Result.of(study, conduct.result, record.cost())
+        path = None if checkpoint is None else Path(checkpoint)
+        kept = None if path is None else Checkpoint(path, resume=resume)
+        with way as engine:
+            folder = None if path is None else path.parent
+            attendance = Attendance(engine, study.min_sites, folder, resume=resume)
+            while True:
+                conduct = Conduct(study_rounds(study, chosen, settings), engine, kept)
+                try:
+                    for happened in conduct:
+                        record.record(happened)
+                        if watch is not None:
+                            watch(happened)
+                    break
+                except SiteLost as lost:
+                    attendance.lose(lost)
+                    kept = None if path is None else Checkpoint(path)
+        self.result_ = Result.of(study, conduct.result, record.cost(), attendance.left_out)
         self.sites_ = opened
         self.journal_ = record
         return self

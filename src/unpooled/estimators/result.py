@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,9 +30,13 @@ class Result:
     site_effects: np.ndarray
     diagnostics: dict[str, Any]
     cost: dict[str, Any]
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Sites that were to answer and did not, and why: no number rests on them."""
 
     @classmethod
-    def of(cls, study: Study, outcome: Outcome, cost: dict[str, Any]) -> Self:
+    def of(
+        cls, study: Study, outcome: Outcome, cost: dict[str, Any], left_out: dict[str, str] | None = None
+    ) -> Self:
         agreement = outcome.agreement
         return cls(
             study=study,
@@ -45,6 +49,7 @@ class Result:
             site_effects=outcome.fitted.site_effects * agreement.scaling["outcome_sd"],
             diagnostics=outcome.fitted.diagnostics,
             cost=cost,
+            left_out=left_out or {},
         )
 
     @property
@@ -92,4 +97,15 @@ class Result:
         return cls(study=study, **message.total)
 
 
-_STORED = ("sites", "counts", "schema", "scaling", "context", "draws", "site_effects", "diagnostics", "cost")
+_STORED = (
+    "sites",
+    "counts",
+    "schema",
+    "scaling",
+    "context",
+    "draws",
+    "site_effects",
+    "diagnostics",
+    "cost",
+    "left_out",
+)

@@ -14,6 +14,7 @@ from unpooled.errors import StudyError, nearest
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
+from unpooled.study import Study
 
 METHODS = {name: f"unpooled.methods.{name}" for name in ("fedci", "causal_rff", "causal_fi")}
 """A new method joins with a folder and a line."""
@@ -77,6 +78,13 @@ def find(name: str) -> Method:
     if name not in METHODS:
         raise StudyError("the method must be known", found=f"method '{name}'", remedy=nearest(name, METHODS))
     return import_module(METHODS[name]).METHOD
+
+
+def spelled_out(study: Study) -> Study:
+    """The study with every setting of its method, so that equal questions have equal hashes."""
+    settings = settings_of(find(study.method.name), study.method.settings)
+    method = {"name": study.method.name, **settings.model_dump(mode="json")}
+    return Study(**{**study.model_dump(), "method": method})
 
 
 def settings_of(method: Method, values: dict[str, Any]) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from unpooled.protocol.messages import Message
+from unpooled.study import Study
 
 
 @dataclass(frozen=True)
@@ -17,13 +19,26 @@ class Traffic:
 
 
 class Engine(Protocol):
-    """How messages travel."""
+    """How messages travel. An exchange raises `SiteLost` where a site is to be had no more."""
 
     @property
     def sites(self) -> tuple[str, ...]:
         """The sites' names, in a fixed order."""
         ...
 
+    def go_on_without(self, site: str) -> None:
+        """Ask the others from now on, from the beginning."""
+        ...
+
     def exchange(self, question: Message) -> tuple[dict[str, Message], dict[str, Traffic]]:
         """Put the question to every site; replies and bytes by site, in the order of `sites`."""
+        ...
+
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """Sites that are not in this process, and how they are reached."""
+
+    def engine(self, study: Study) -> AbstractContextManager[Engine]:
+        """A way to them for this study, closed at the end of a `with`."""
         ...

@@ -154,8 +154,20 @@ class Refusal(Message):
 class Replies(Message):
     """The replies to `Together`, in its order."""
 
+    reveals: ClassVar[str] = "what each of the replies inside reveals"
     replies: tuple[Message, ...]
 
 
 QUESTIONS = (Describe, Summarise, Gaps, Adopt, Ask, PullBack, Together)
 REPLIES = (Described, Summary, Patterns, Adopted, Statistics, Gradient, Refusal, Replies)
+
+
+def label(question: Message) -> str:
+    """A question's short name for people."""
+    if isinstance(question, Ask):
+        return f"{question.stage}: statistics"
+    if isinstance(question, PullBack):
+        return f"{question.stage}: gradient"
+    if isinstance(question, Together):
+        return " + ".join(dict.fromkeys(label(part) for part in question.questions))
+    return type(question).__name__.lower()

@@ -122,6 +122,7 @@ def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
         "treatment": study.columns.treatment,
         "people": int(overall["n"]),
         "sites": _sites(model),
+        "left_out": outcome.left_out,
         "method": study.method.name,
         "settings": study.method.settings,
         "seed": study.seed,

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from unpooled.data.encoding import encode
+from unpooled.errors import MessageError
 from unpooled.methods import method as methods
 from unpooled.protocol.messages import Adopt, Tree
 from unpooled.protocol.rows import Rows, make_rows
@@ -47,6 +48,12 @@ def adopt(site: Site, question: Adopt) -> Adoption:
     schema = Schema(**question.schema)
     arrays = encode(site.frame, site.columns, schema, site=site.name)
     assert arrays.outcome is not None
+    if site.name not in question.sites:
+        raise MessageError(
+            "a site is asked about a study that it is part of",
+            found=f"no '{site.name}' among its sites",
+            remedy="give the site the name that the consortium knows it by",
+        )
     index = question.sites.index(site.name)
     method = methods.find(question.method)
     settings = methods.settings_of(method, dict(question.settings))

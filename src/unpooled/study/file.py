@@ -11,7 +11,7 @@ from unpooled.errors import StudyError, nearest
 from unpooled.study.study import Source, Study
 
 SECTIONS = ("study", "columns", "method", "sites")
-STUDY_KEYS = ("name", "seed")
+STUDY_KEYS = ("name", "seed", "min_sites")
 
 TEMPLATE = """\
 # A study for unpooled: what is asked, of which columns, by which method, of which sites.
@@ -20,6 +20,7 @@ TEMPLATE = """\
 [study]
 name = "my-study"
 seed = 0                        # the same seed gives the same numbers
+# min_sites = 2                 # should a site be lost: begin anew with the others, if as many are left
 
 [columns]
 treatment = "treatment"         # 0 = control, 1 = treated
@@ -68,7 +69,7 @@ def read_study(path: str | Path) -> Study:
     rest = {key: value for key, value in content.items() if key != "study"}
     study = Study(**general, **rest)
     folder = path.absolute().parent
-    sites = {name: _resolved(source, folder, name) for name, source in study.sites.items()}
+    sites = {name: resolved(source, folder, name) for name, source in study.sites.items()}
     return study.model_copy(update={"sites": sites})
 
 
@@ -112,7 +113,7 @@ def _require_known(given: dict[str, Any], known: tuple[str, ...], place: str) ->
             )
 
 
-def _resolved(source: Source, folder: Path, site: str) -> Source:
+def resolved(source: Source, folder: Path, site: str) -> Source:
     if source.path is not None and "://" not in source.path:
         return source.model_copy(update={"path": str(folder / _expanded(source.path, site))})
     sqlite = re.fullmatch(r"(sqlite(?:\+\w+)?:///)(?!/|:memory:|file:)(.+)", source.url or "")

@@ -64,6 +64,8 @@ class Study(BaseModel):
 
     name: str = "study"
     seed: int = Field(default=0, ge=0, lt=2**31)
+    min_sites: int | None = Field(default=None, ge=1)
+    """How many sites the study may rest on at least, should others be lost on the way; None: on all."""
     columns: Columns
     method: Method = Method()
     sites: dict[str, Source] = Field(default_factory=dict)

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from unpooled.cli.answering import answering
 from unpooled.cli.app import app
 from unpooled.errors import (
+    ApprovalError,
     DataError,
     FitError,
     LimitRefusal,
@@ -31,6 +32,7 @@ CODES = {
     MessageError: 5,
     FitError: 6,
     ResultsError: 7,
+    ApprovalError: 8,
 }
 
 

@@ -14,11 +14,21 @@ import pytest
 
 from unpooled.coordinator.checkpoint import Checkpoint, require_same
 from unpooled.coordinator.journal import Journal, cost, read_lines
-from unpooled.coordinator.rounds import Conduct, Round, label
+from unpooled.coordinator.rounds import Conduct, Round
 from unpooled.errors import LimitRefusal, ResultsError
 from unpooled.protocol.codec import encode
 from unpooled.protocol.engine import Traffic
-from unpooled.protocol.messages import Adopt, Adopted, Ask, Message, PullBack, Refusal, Statistics, Together
+from unpooled.protocol.messages import (
+    Adopt,
+    Adopted,
+    Ask,
+    Message,
+    PullBack,
+    Refusal,
+    Statistics,
+    Together,
+    label,
+)
 
 ADOPT = Adopt({}, {}, "m", {}, {}, 0, ("a", "b"))
 

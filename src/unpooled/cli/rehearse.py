@@ -1,0 +1,46 @@
+"""`unpooled rehearse`: the study as it will run between organisations, on this machine alone."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unpooled.cli.answering import answering
+from unpooled.cli.options import Debug, Json, Patience, Quiet, StudyFile
+
+
+def rehearse(
+    study: StudyFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The results folder, new or empty.")],
+    sites: Annotated[int | None, typer.Option(min=1, help="Only the first so many of its sites.")] = None,
+    patience: Patience = 600.0,
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = 0,
+) -> None:
+    """Start a real coordinator and real sites on this machine, run the study over them, and end them."""
+    with answering(as_json=json, debug=debug, folder=output):
+        from unpooled.cli.conduct import conduct
+        from unpooled.cli.telling import tell_result
+        from unpooled.engines.nvflare.rehearsal import rehearsal
+        from unpooled.errors import StudyError
+        from unpooled.report.results import claimed
+        from unpooled.study import read_study
+
+        asked = read_study(study)
+        sources = dict(list(asked.sites.items())[:sites])
+        if not sources:
+            raise StudyError(
+                "a rehearsal needs tables", found="no sites", remedy="give the study [sites.NAME] sections"
+            )
+        show = not (quiet or json)
+        with claimed(output) as folder, tempfile.TemporaryDirectory(prefix="unpooled-") as private:
+            if show:
+                typer.echo(f"starting a coordinator and {len(sources)} sites", err=True)
+            with rehearsal(asked, sources, Path(private)) as everybody:
+                remote = everybody.remote(seconds=patience)
+                conduct(asked, folder, resume=False, show=show, sites=remote)
+        tell_result(folder, as_json=json, quiet=quiet)

@@ -1,0 +1,160 @@
+"""What a custodian reads: a study under review, and what left the site."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from unpooled.cli.progress import readable
+from unpooled.diagnostics.review import Review
+from unpooled.site.approval import Standing
+from unpooled.site.ledger import Entry, Verified
+
+SHORT = 12
+
+
+def plain(text: object) -> str:
+    """Text from elsewhere, without letters that would steer the terminal.
+
+    >>> plain("a study\\x1b[2J")
+    'a study?[2J'
+    """
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
+
+
+def show_review(found: Review, standing: Standing) -> None:
+    columns = found.study.columns
+    console = _console()
+    asks = f"'{found.study.name}' asks how much '{columns.treatment}' changes '{columns.outcome}'."
+    console.print(plain(asks), style="bold", highlight=False, soft_wrap=True)
+    told = _table("", "")
+    told.show_header = False
+    for what, text in _facts(found, standing).items():
+        told.add_row(what, plain(text))
+    console.print(told)
+    console.print(f"\nWhat would leave '{found.site}', and no row ever", style="bold", highlight=False)
+    leaving = _table("message", "reveals")
+    for kind, reveals in found.leaving.items():
+        leaving.add_row(plain(kind), plain(reveals))
+    console.print(leaving)
+    _show_refusals(console, found)
+
+
+def _facts(found: Review, standing: Standing) -> dict[str, str]:
+    study, columns = found.study, found.study.columns
+    settings = ", ".join(f"{key} = {value}" for key, value in study.method.settings.items())
+    facts = {
+        "method": f"{study.method.name} ({settings})",
+        "seed": str(study.seed),
+        "rounds": f"at most {found.most_rounds:,}",
+        "covariates": ", ".join(columns.covariates),
+        "incomplete": ", ".join(columns.incomplete),
+        "id": "" if columns.id is None else f"{columns.id}, which stays here",
+        "rows": f"{found.rows:,} of site '{found.site}'",
+        "hash": study.hash,
+        "so far": _so_far(standing),
+    }
+    return {what: text for what, text in facts.items() if text}
+
+
+def _so_far(standing: Standing) -> str:
+    if standing.decision is not None:
+        return f"{_word(standing.decision.approved)} on {standing.decision.when}"
+    if standing.earlier is not None:
+        return (
+            f"a changed version of the study approved on {standing.earlier.when}; "
+            f"changed: {', '.join(standing.changed)}"
+        )
+    return "new here"
+
+
+def _word(approved: bool) -> str:
+    return "approved" if approved else "refused"
+
+
+def _show_refusals(console: Console, found: Review) -> None:
+    limits = found.limits
+    bounds = f"rows {limits.rows}, cell {limits.cell}, share {limits.share:.2g}"
+    console.print(f"\nUnder this site's limits ({bounds})", style="bold", highlight=False)
+    for refusal in found.refusals:
+        text = f"  would refuse: {plain(refusal)}"
+        console.print(text, style="yellow", highlight=False, soft_wrap=True)
+    if not found.refusals:
+        console.print("  would answer, as far as this site alone can tell", highlight=False)
+    console.print()
+
+
+def show_decision(found: Review, approved: bool) -> None:
+    told = f"{_word(approved)}: '{found.study.name}' ({found.study.hash[:SHORT]}) at site '{found.site}'"
+    _console().print(plain(told), style="bold", highlight=False, soft_wrap=True)
+
+
+def review_as_json(found: Review, standing: Standing) -> dict[str, Any]:
+    decision = standing.decision
+    return {
+        "site": found.site,
+        "study": found.study.model_dump(mode="json", exclude={"sites"}),
+        "hash": found.study.hash,
+        "most_rounds": found.most_rounds,
+        "rows": found.rows,
+        "limits": asdict(found.limits),
+        "leaving": [{"kind": kind, "reveals": reveals} for kind, reveals in found.leaving.items()],
+        "refusals": found.refusals,
+        "decision": None if decision is None else _word(decision.approved),
+        "changed": list(standing.changed),
+    }
+
+
+def show_ledger(site: str, lines: list[Entry]) -> None:
+    console = _console()
+    if not lines:
+        console.print(f"Nothing has left site '{site}' yet.", style="bold", highlight=False)
+        return
+    table = _table("line", "time (UTC)", "study", "round", "question", "reply", "bytes", "reveals")
+    for one in lines:
+        texts = (one.time.removesuffix("+00:00"), one.study[:SHORT])
+        asked = (f"{one.round}", one.question, one.kind, readable(one.bytes), one.reveals)
+        table.add_row(f"{one.number}", *map(plain, (*texts, *asked)))
+    console.print(table)
+    console.print(plain(_total(site, lines)), style="bold", highlight=False, soft_wrap=True)
+
+
+def _total(site: str, lines: list[Entry]) -> str:
+    studies = len({one.study for one in lines})
+    return (
+        f"{_count(len(lines), 'reply', 'replies')} to {_count(studies, 'study', 'studies')}, "
+        f"{readable(sum(one.bytes for one in lines))} in all, left site '{site}'."
+    )
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def ledger_as_json(site: str, lines: list[Entry]) -> dict[str, Any]:
+    return {
+        "site": site,
+        "replies": len(lines),
+        "bytes": sum(one.bytes for one in lines),
+        "lines": [one.model_dump(mode="json") for one in lines],
+    }
+
+
+def show_verified(found: Verified) -> None:
+    between = f", from {found.first} to {found.last}" if found.lines else ""
+    holds = f"{_count(found.lines, 'line holds', 'lines hold')} together{between}."
+    _console().print(plain(holds), style="bold", highlight=False, soft_wrap=True)
+
+
+def _console() -> Console:
+    return Console(markup=False, emoji=False)  # a column may be called 'bmi [kg/m2]'
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in ("line", "round", "bytes") else "left")
+    return table

@@ -1,0 +1,83 @@
+"""`unpooled site`: what a custodian sees and decides, beside the rows."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unpooled.cli.answering import answering
+from unpooled.cli.join import join, start
+from unpooled.cli.options import Debug, Json, SiteFolderOption, StudyFile
+
+app = typer.Typer(help="For the custodian of a site: review studies, see what left.", no_args_is_help=True)
+for command in (join, start):
+    app.command()(command)
+HERE = Path(".")
+
+
+@app.command()
+def review(
+    study: StudyFile,
+    folder: SiteFolderOption = HERE,
+    approve: Annotated[
+        bool | None, typer.Option("--approve/--refuse", help="Decide without being asked.")
+    ] = None,
+    json: Json = False,
+    debug: Debug = 0,
+) -> None:
+    """See what a study asks of this site and what would leave it; approve or refuse it."""
+    with answering(as_json=json, debug=debug):
+        from unpooled.cli.reviewing import review_as_json, show_decision, show_review
+        from unpooled.diagnostics.review import review as reviewed
+        from unpooled.methods.method import spelled_out
+        from unpooled.site.approval import Approvals
+        from unpooled.site.folder import SiteFolder
+        from unpooled.site.opening import open_site
+        from unpooled.study import read_study
+
+        own = SiteFolder.read(folder)
+        asked = spelled_out(read_study(study))
+        approvals = Approvals(own.approvals)
+        found = reviewed(asked, open_site(own.name, own.source, asked, own.limits))
+        if not json:
+            show_review(found, approvals.standing(asked))
+            approve = typer.confirm("Approve?", default=None) if approve is None else approve
+        if approve is not None:
+            approvals.decide(asked, approved=approve)
+        if json:
+            typer.echo(jsonlib.dumps(review_as_json(found, approvals.standing(asked))))
+        else:
+            show_decision(found, bool(approve))
+
+
+@app.command()
+def ledger(
+    folder: SiteFolderOption = HERE,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Only say whether every line is as it was written.")
+    ] = False,
+    json: Json = False,
+    debug: Debug = 0,
+) -> None:
+    """See what left this site, the newest last."""
+    with answering(as_json=json, debug=debug):
+        from unpooled.cli.reviewing import ledger_as_json, show_ledger, show_verified
+        from unpooled.site import ledger as kept
+        from unpooled.site.folder import SiteFolder
+
+        own = SiteFolder.read(folder)
+        if verify:
+            found = kept.verify(own.ledger)
+            if json:
+                typer.echo(jsonlib.dumps({"site": own.name, "verified": found._asdict()}))
+            else:
+                show_verified(found)
+            return
+        lines = kept.entries(own.ledger)
+        if json:
+            typer.echo(jsonlib.dumps(ledger_as_json(own.name, lines)))
+        else:
+            show_ledger(own.name, lines)

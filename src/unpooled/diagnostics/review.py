@@ -1,0 +1,110 @@
+"""A study as a custodian meets it: what it asks of this site, what would leave, what the limits refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from unpooled.coordinator.study_rounds import ROUNDS_BEFORE_FITTING
+from unpooled.data import describe
+from unpooled.diagnostics.preview import refused
+from unpooled.methods import method as methods
+from unpooled.protocol.messages import (
+    Adopt,
+    Adopted,
+    Describe,
+    Described,
+    Gradient,
+    Patterns,
+    Refusal,
+    Summarise,
+    Summary,
+    Tree,
+)
+from unpooled.protocol.stage import Stage
+from unpooled.site.limits import Limits
+from unpooled.site.site import Site
+from unpooled.study import Column, Schema, Study, agree
+
+MANY = 50_000
+"""People at some other site: so many that a method shows every stage it has."""
+
+
+@dataclass(frozen=True)
+class Review:
+    """What the custodian decides upon; found beside the rows, and nothing is sent for it."""
+
+    study: Study
+    site: str
+    rows: int
+    limits: Limits
+    most_rounds: int
+    leaving: dict[str, str]
+    """By kind of message, what it reveals."""
+    refusals: list[str]
+
+
+def review(study: Study, site: Site) -> Review:
+    """Play the coordinator to this site alone, as far as its first stage."""
+    method = methods.find(study.method.name)
+    settings = methods.settings_of(method, study.method.settings)
+    schema = _schema(site)
+    scaling = _scaling(schema, site, study)
+    context = method.context(settings, scaling, study.seed)
+    sent, chosen = schema.model_dump(mode="json"), settings.model_dump(mode="json")
+    sites = tuple(scaling["site_names"])
+    questions = [
+        Describe(study.columns.model_dump(mode="json")),
+        Summarise(sent),
+        Adopt(sent, scaling, study.method.name, chosen, context, study.seed, sites),
+    ]
+    return Review(
+        study,
+        site.name,
+        len(site.frame),
+        site.limits,
+        ROUNDS_BEFORE_FITTING + method.most_rounds(settings),
+        _leaving(method.stages(settings, context), incomplete=bool(study.columns.incomplete)),
+        refused(site, questions, site.limits),
+    )
+
+
+def _leaving(stages: Mapping[str, Stage], *, incomplete: bool) -> dict[str, str]:
+    found = {"describe": Described.reveals, "summarise": Summary.reveals}
+    if incomplete:
+        found["gaps"] = Patterns.reveals
+    found["adopt"] = Adopted.reveals
+    found |= {f"{name}: statistics": stage.reveals for name, stage in stages.items()}
+    return {**found, "any stage: gradient": Gradient.reveals, "refusal": Refusal.reveals}
+
+
+def _schema(site: Site) -> Schema:
+    """How this site alone reads its columns; one without a value here may have some elsewhere."""
+    found = describe(site.frame, site.columns)
+    seen = {column.name: column for column in found.incomplete}
+    incomplete = tuple(seen.get(name, Column(name=name, kind="numeric")) for name in site.columns.incomplete)
+    return agree({site.name: found.model_copy(update={"incomplete": incomplete})}, site.columns)
+
+
+def _scaling(schema: Schema, site: Site, study: Study) -> Tree:
+    """Numbers in the shape of those that sites agree on, as if there were one other site, and a large one."""
+    features, incomplete = len(schema.features), len(schema.incomplete_features)
+    binary = np.array(schema.binary, dtype=bool)
+    return {
+        "mean": np.zeros(features),
+        "sd": np.ones(features),
+        "outcome_mean": 0.0,
+        "outcome_sd": 1.0,
+        "correlation": np.eye(features),
+        "binary_rate": np.where(binary, 0.5, np.nan),
+        "site_moments": np.zeros((2, 2 * features + 2 * int(np.sum(~binary)))),
+        "counts": [len(site.frame), MANY],
+        "family": study.columns.family,
+        "incomplete_mean": np.zeros(incomplete),
+        "incomplete_sd": np.ones(incomplete),
+        "incomplete_columns": [[one.name, one.kind, len(one.features)] for one in schema.incomplete],
+        "site_names": [site.name, f"not {site.name}"],
+        "seen": np.ones((2, incomplete)),
+    }

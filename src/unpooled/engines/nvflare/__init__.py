@@ -1,0 +1,1 @@
+"""NVIDIA FLARE: the same study across machines. The package `nvflare` is imported only in this folder."""

@@ -1,0 +1,132 @@
+"""The sites of a consortium as an engine: one job of NVIDIA FLARE carries a whole study.
+
+A job can end for reasons that are not the study's (a process killed at one site ends it for all). Then it is
+put again, the sites adopt the study again, and the question that was under way is put again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from unpooled.engines.nvflare.passage import Ended, Passage
+from unpooled.engines.nvflare.session import members
+from unpooled.engines.nvflare.wire import Response
+from unpooled.errors import EngineError, MessageError, SiteLost
+from unpooled.protocol.addressing import to_site
+from unpooled.protocol.codec import decode, encode
+from unpooled.protocol.engine import Traffic
+from unpooled.protocol.envelope import Asked, open_reply
+from unpooled.protocol.messages import Adopt, Message
+from unpooled.study import Study
+
+ATTEMPTS = 2
+"""How often a site may fail, or a job end, before the question is given up."""
+
+Exchanged = tuple[dict[str, Message], dict[str, Traffic]]
+
+
+@dataclass(frozen=True)
+class Remote:
+    """The sites that have a kit of this coordinator.
+
+    >>> Remote("coordinator/").folder.name
+    'coordinator'
+    """
+
+    folder: Path
+    seconds: float = 600.0
+    """How long a site may take for one answer."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))
+
+    def engine(self, study: Study) -> Flare:
+        """To be used in a `with`: the job ends with it."""
+        return Flare(self.folder, study, tuple(members(self.folder)), seconds=self.seconds)
+
+
+class Flare:
+    """See `unpooled.protocol.engine.Engine`."""
+
+    def __init__(self, coordinator: Path, study: Study, sites: tuple[str, ...], *, seconds: float) -> None:
+        self._passage = Passage(coordinator, study.name)
+        self._study = study.model_dump_json(exclude={"sites"})
+        self._sites, self._seconds = sites, seconds
+        self._run, self._round = secrets.token_bytes(16), 0
+        self._adopted: Adopt | None = None
+        self._failures: Counter[str] = Counter()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._passage.leave()
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return self._sites
+
+    def go_on_without(self, site: str) -> None:
+        """From now on the other sites are asked, from the beginning."""
+        self._passage.leave()
+        self._sites = tuple(name for name in self._sites if name != site)
+        self._adopted = None
+
+    def exchange(self, question: Message) -> Exchanged:
+        self._round += 1
+        for _ in range(ATTEMPTS * len(self._sites)):
+            try:
+                if not self._passage.open_to(self._sites) and self._adopted is not None:
+                    self._put(self._adopted)
+                found = self._put(question)
+            except Ended:
+                continue
+            if isinstance(question, Adopt):
+                self._adopted = question
+            return found
+        raise EngineError(
+            "a job must last as long as its study",
+            found=f"it ended before round {self._round} was answered, again and again",
+            remedy="look at the logs of the sites, then go on with --resume",
+        )
+
+    def _put(self, question: Message) -> Exchanged:
+        """Until every site has answered as it should."""
+        found: dict[str, tuple[Message, Traffic]] = {}
+        while waiting := [name for name in self._sites if name not in found]:
+            sent = {name: self._sealed(question, name) for name in waiting}
+            response = self._passage.put(sent, self._seconds)
+            for name, sealed in response.replies.items():
+                try:
+                    found[name] = _opened(sealed, sent[name], name)
+                except MessageError as error:
+                    self._failed(name, error.found)
+            self._require_all(waiting, response)
+        return {n: found[n][0] for n in self._sites}, {n: found[n][1] for n in self._sites}
+
+    def _require_all(self, waiting: list[str], response: Response) -> None:
+        """Where a site's process is stuck or gone, only a new job gives it another."""
+        silent = [name for name in waiting if name not in response.replies]
+        for name in silent:
+            gone = name in response.gone
+            self._failed(name, "it has gone" if gone else f"no answer within {self._seconds:g} s")
+        if silent:
+            self._passage.leave()
+            raise Ended
+
+    def _failed(self, site: str, reason: str) -> None:
+        self._failures[site] += 1
+        if self._failures[site] >= ATTEMPTS:
+            raise SiteLost(site, reason)
+
+    def _sealed(self, question: Message, site: str) -> bytes:
+        own = to_site(question, self._sites.index(site))
+        return Asked(self._study, self._run, self._round, encode(own)).seal()
+
+
+def _opened(sealed: bytes, asked: bytes, site: str) -> tuple[Message, Traffic]:
+    return decode(open_reply(sealed, asked, site)), Traffic(len(asked), len(sealed))

@@ -1,0 +1,61 @@
+"""The whole deployment on one machine: a real coordinator, real site processes, mutual TLS over loopback."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from unpooled.engines.nvflare.consortium import Consortium
+from unpooled.engines.nvflare.engine import Remote
+from unpooled.engines.nvflare.kits import KIT, Kits, create, unpack
+from unpooled.engines.nvflare.processes import Party, start_server, start_site, wait_until_listening
+from unpooled.methods.method import spelled_out
+from unpooled.site.approval import Approvals
+from unpooled.site.folder import SiteFolder
+from unpooled.study import Source, Study
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """Everybody who takes part, each in a folder of their own."""
+
+    kits: Kits
+    port: int
+    folders: Mapping[str, Path]
+    server: Party
+    sites: dict[str, Party]
+
+    def remote(self, *, seconds: float = 600.0) -> Remote:
+        return Remote(self.kits.coordinator, seconds)
+
+
+@contextmanager
+def rehearsal(study: Study, sources: Mapping[str, Source], folder: Path) -> Iterator[Rehearsal]:
+    """Provision, approve, start everybody; at the end nobody is left running."""
+    port = free_port()
+    members = {name: {} for name in sources}
+    consortium = Consortium(name="rehearsal", coordinator={"port": port}, sites=members)  # type: ignore[arg-type]
+    kits = create(consortium, folder / "consortium")
+    folders = {name: folder / name for name in sources}
+    for name, source in sources.items():
+        own = SiteFolder.create(folders[name], name, source)
+        unpack(kits.sites[name], folders[name] / KIT)
+        Approvals(own.approvals).decide(spelled_out(study), approved=True)
+    with ExitStack() as started:
+        server = start_server(kits.server)
+        started.callback(server.stop)
+        wait_until_listening("localhost", port, server)
+        sites = {}
+        for name, own in folders.items():
+            sites[name] = start_site(own / KIT)
+            started.callback(sites[name].stop)
+        yield Rehearsal(kits, port, folders, server, sites)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

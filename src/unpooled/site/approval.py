@@ -1,0 +1,179 @@
+"""Which studies this site's custodian approved, and whether a question belongs to one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from unpooled.errors import ApprovalError, ResultsError, UnpooledError
+from unpooled.methods import method as methods
+from unpooled.protocol.messages import (
+    Adopt,
+    Ask,
+    Describe,
+    Gaps,
+    Message,
+    PullBack,
+    Summarise,
+    Together,
+    Tree,
+)
+from unpooled.site.keeping import write_whole
+from unpooled.study import Schema, Study
+
+
+class Decision(BaseModel):
+    """What was decided of one study, and when."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    approved: bool
+    when: str
+    study: dict[str, Any]
+    """The question as it was reviewed, without its tables."""
+
+
+class Standing(NamedTuple):
+    """Where a study stands: its own decision, or the approved study of the same name that it departs from."""
+
+    decision: Decision | None = None
+    earlier: Decision | None = None
+    changed: tuple[str, ...] = ()
+
+
+_DECISIONS = TypeAdapter(dict[str, Decision])
+
+
+class Approvals:
+    """By the study's hash, in a file that is read each time: a decision counts from the next question on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = Path(path)
+
+    def decide(self, study: Study, *, approved: bool) -> Decision:
+        """Write a decision down; it takes the place of an earlier one."""
+        study = methods.spelled_out(study)
+        others = {key: decision for key, decision in self._read().items() if key != study.hash}
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        decision = Decision(approved=approved, when=when, study=_question(study))
+        written = _DECISIONS.dump_json({**others, study.hash: decision}, indent=2)
+        write_whole(self._path, written.decode() + "\n")
+        return decision
+
+    def standing(self, study: Study) -> Standing:
+        """What was decided of this study, or of its predecessor."""
+        study = methods.spelled_out(study)
+        decisions = self._read()
+        if study.hash in decisions:
+            return Standing(decisions[study.hash])
+        approved = [one for one in decisions.values() if one.approved and one.study.get("name") == study.name]
+        if not approved:
+            return Standing()
+        return Standing(None, approved[-1], _changed(approved[-1].study, _question(study)))
+
+    def require(self, study: Study) -> None:
+        """Refuse a study that was not approved, exactly as it is."""
+        study = methods.spelled_out(study)
+        decision, earlier, changed = self.standing(study)
+        if decision is not None and decision.approved:
+            return
+        if decision is not None:
+            found = f"'{study.name}' ({study.hash[:12]}), which was refused on {decision.when}"
+        elif earlier is not None:
+            found = f"a changed version of '{study.name}', approved on {earlier.when}: {', '.join(changed)}"
+        else:
+            found = f"'{study.name}' ({study.hash[:12]}), which was never reviewed here"
+        raise ApprovalError(
+            "a site answers the studies that its custodian approved",
+            found=found,
+            remedy="let the custodian see it: unpooled site review STUDY",
+        )
+
+    def _read(self) -> dict[str, Decision]:
+        try:
+            return _DECISIONS.validate_json(self._path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValidationError):
+            raise ResultsError(
+                "the site's approvals must be readable",
+                found=f"a file that is damaged or cannot be read: {self._path}",
+                remedy="bring an undamaged copy back, or remove the file and review the studies again",
+            ) from None
+
+
+def permit(study: Study, question: Message) -> None:
+    """Refuse a question that is not one of this study's."""
+    match question:
+        case Together(questions):
+            for part in questions:
+                permit(study, part)
+        case Describe(columns):
+            _require(columns == study.columns.model_dump(mode="json"), "a question about other columns")
+        case Summarise(schema):
+            _require(_is_of(study, schema), "sums of other columns")
+        case Gaps(schema):
+            _require(bool(study.columns.incomplete), "a question about gaps, which the study has none of")
+            _require(_is_of(study, schema), "gaps in other columns")
+        case Adopt():
+            _require(_is_of(study, question.schema), "other columns to adopt")
+            _require(question.method == study.method.name, "another method to adopt")
+            _require(_same_settings(study, question.settings), "other settings to adopt")
+            _require(question.seed == study.seed, "another seed to adopt")
+        case Ask() | PullBack():
+            pass  # of which stage, the site itself looks at
+        case _:
+            _require(False, "no question of the protocol")
+
+
+def _require(true: bool, found: str) -> None:
+    if not true:
+        raise ApprovalError(
+            "a question must be one of the study that was approved",
+            found=found,
+            remedy="run the very study that was approved, or have the new one reviewed",
+        )
+
+
+def _is_of(study: Study, schema: Tree) -> bool:
+    """Whether a schema is about the study's columns, and in their order."""
+    try:
+        given = Schema(**schema)
+    except (TypeError, ValidationError):
+        return False
+    complete, incomplete = (
+        tuple(column.name for column in columns) for columns in (given.covariates, given.incomplete)
+    )
+    return complete == study.columns.covariates and incomplete == study.columns.incomplete
+
+
+def _same_settings(study: Study, given: Tree) -> bool:
+    """Whether settings are the study's, once both are completed with their defaults."""
+    method = methods.find(study.method.name)
+    try:
+        asked = methods.settings_of(method, dict(given))
+    except (TypeError, ValueError, UnpooledError):
+        return False
+    return asked == methods.settings_of(method, study.method.settings)
+
+
+def _question(study: Study) -> dict[str, Any]:
+    return study.model_dump(mode="json", exclude={"sites"})
+
+
+def _changed(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, ...]:
+    """Keys with another value, or that only one of the two has."""
+    old, new = dict(_flat(before)), dict(_flat(now))
+    return tuple(key for key in {**old, **new} if (key in old, old.get(key)) != (key in new, new.get(key)))
+
+
+def _flat(values: dict[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{place}{key}.")
+        else:
+            yield f"{place}{key}", value

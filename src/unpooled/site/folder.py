@@ -1,0 +1,177 @@
+"""A site's own folder: where its table is, what it refuses, and its record of decisions and replies."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from unpooled.errors import ResultsError, StudyError, nearest
+from unpooled.site.keeping import OWN_FOLDER, keeping, write_whole
+from unpooled.site.limits import Limits
+from unpooled.study import ALL_SITES, Source
+from unpooled.study.file import resolved
+
+FILE, LEDGER, APPROVALS = "site.toml", "ledger.jsonl", "approvals.json"
+REPLY_BYTES = 64 * 2**20
+
+
+class OwnLimits(BaseModel):
+    """What the site refuses, as its custodian writes it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rows: int = Field(default=Limits.rows, ge=0)
+    cell: int = Field(default=Limits.cell, ge=0)
+    share: float = Field(default=Limits.share, gt=0.0)
+    reply_bytes: int = Field(default=REPLY_BYTES, ge=1)
+
+
+class SiteFile(BaseModel):
+    """What `site.toml` says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    data: Source
+    limits: OwnLimits = OwnLimits()
+
+    @field_validator("name")
+    @classmethod
+    def _a_name_of_its_own(cls, value: str) -> str:
+        if not value.strip():
+            raise ValueError("a site without a name")
+        if value.strip().casefold() == ALL_SITES:
+            raise ValueError(f"a site called '{value}', which is the name of all of them together")
+        return value
+
+
+_SECTIONS = {"data": Source.model_fields, "limits": OwnLimits.model_fields, "": SiteFile.model_fields}
+
+
+@dataclass(frozen=True)
+class SiteFolder:
+    """What a custodian holds, read from `site.toml`; nobody else may look into the folder."""
+
+    folder: Path
+    name: str
+    source: Source
+    limits: Limits = Limits()
+    reply_bytes: int = REPLY_BYTES
+    """The largest reply that may leave."""
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path | str,
+        name: str,
+        source: Source,
+        *,
+        limits: Limits = Limits(),
+        reply_bytes: int = REPLY_BYTES,
+    ) -> SiteFolder:
+        """Make a folder, or take one that is no site's yet; a relative path leads from the current folder."""
+        folder = Path(folder).absolute()
+        data = _movable(resolved(source, Path.cwd(), name), folder)
+        bounds = {**vars(limits), "reply_bytes": reply_bytes}
+        content = _checked({"name": name, "data": data.model_dump(), "limits": bounds})
+        if (folder / FILE).exists():
+            raise ResultsError(
+                "a site's folder must be new",
+                found=f"{FILE} is already in {folder}",
+                remedy="edit that file, or choose another folder; nothing was changed",
+            )
+        with keeping(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(OWN_FOLDER)
+        write_whole(folder / FILE, _written(content))
+        return cls.read(folder)
+
+    @classmethod
+    def read(cls, folder: Path | str) -> SiteFolder:
+        """The folder as `site.toml` describes it; relative paths lead from there."""
+        folder = Path(folder).absolute()
+        content = _checked(_parsed(folder / FILE))
+        limits = Limits(**content.limits.model_dump(exclude={"reply_bytes"}))
+        source = resolved(content.data, folder, content.name)
+        return cls(folder, content.name, source, limits, content.limits.reply_bytes)
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / LEDGER
+
+    @property
+    def approvals(self) -> Path:
+        return self.folder / APPROVALS
+
+
+def _movable(source: Source, folder: Path) -> Source:
+    """A table inside the folder goes with it."""
+    if source.path is None or not Path(source.path).is_relative_to(folder):
+        return source
+    return source.model_copy(update={"path": Path(source.path).relative_to(folder).as_posix()})
+
+
+_WORDS = {
+    "rows": "fewest rows that any statistic may rest on",
+    "cell": "fewest people in an arm, in a fold of an arm, or behind a value of a column",
+    "share": "most numbers per person that a stage's sums may rest on, as a share of the rows",
+    "reply_bytes": "the largest reply that may leave",
+}
+
+
+def _written(content: SiteFile) -> str:
+    document = tomlkit.document()
+    document.add(tomlkit.comment("A site of unpooled. For its custodian only: a url may hold a password."))
+    document.add("name", tomlkit.item(content.name))
+    document.add("data", tomlkit.item(content.data.model_dump(exclude_none=True)))
+    limits = tomlkit.table()
+    for key, value in content.limits.model_dump().items():
+        limits.add(key, tomlkit.item(value).comment(_WORDS[key]))
+    document.add("limits", limits)
+    return tomlkit.dumps(document)
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r"line \d+", str(error))
+        raise StudyError(
+            f"{FILE} must be valid TOML",
+            found=f"a mistake at {place[0] if place else 'the end of the file'} of {path}",
+            remedy="look there for a missing quote, bracket or equals sign, or a key given twice",
+        ) from None
+    except (FileNotFoundError, NotADirectoryError):
+        found, remedy = f"no {FILE} in {path.parent}", "give the site's folder with --folder"
+    except UnicodeDecodeError:
+        found, remedy = f"{path} is not text in UTF-8", "save it as UTF-8"
+    except OSError as error:
+        found, remedy = f"{path} cannot be read ({error.strerror})", "get the right to read it"
+    raise ResultsError("a site must have a folder of its own", found=found, remedy=remedy)
+
+
+def _checked(content: dict[str, Any]) -> SiteFile:
+    """One problem as a sentence, without the value: it may hold a password."""
+    try:
+        return SiteFile.model_validate(content)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)
+    problem = min(problems, key=lambda one: one["type"] != "extra_forbidden")
+    where = [str(part) for part in problem["loc"]]
+    place = ".".join(where)
+    if problem["type"] == "extra_forbidden":
+        raise StudyError(
+            f"every key of {FILE} must be known",
+            found=f"unknown key '{place}'",
+            remedy=nearest(where[-1], _SECTIONS[where[0] if len(where) > 1 else ""]),
+        )
+    if problem["type"] == "missing":
+        raise StudyError(f"{FILE} must give '{place}'", found=f"no '{place}'", remedy=f"add '{place}' to it")
+    message = problem["msg"].removeprefix("Value error, ")
+    raise StudyError(f"'{place}' of {FILE} must be valid", found=message, remedy=f"correct '{place}'")

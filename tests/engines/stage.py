@@ -1,0 +1,59 @@
+"""Three organisations on this machine: their tables, and a rehearsal that several tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from oracle.world import frames
+from unpooled.engines.nvflare.rehearsal import Rehearsal, rehearsal
+from unpooled.methods.method import spelled_out
+from unpooled.site.approval import Approvals
+from unpooled.site.folder import APPROVALS
+from unpooled.study import Source, Study
+
+SIZES = {"north": 130, "south": 150, "east": 140}
+QUICK = {"name": "causal_rff", "draws": 20, "confounding": "observed", "frequencies": 3}
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """The world of the other tests, with more people: here a site's limits hold."""
+    return frames(SIZES)
+
+
+def study(name: str = "rehearsed", seed: int = 1, **more: Any) -> Study:
+    method = more.pop("method", QUICK)
+    return spelled_out(
+        Study(
+            name=name,
+            seed=seed,
+            treatment="w",
+            outcome="y",
+            covariates=["a", "b", "c"],
+            method=method,
+            **more,
+        )
+    )
+
+
+def written(folder: Path, made: Mapping[str, pd.DataFrame]) -> dict[str, Source]:
+    sources = {}
+    for name, table in made.items():
+        table.to_parquet(folder / f"{name}.parquet")
+        sources[name] = Source(path=str(folder / f"{name}.parquet"))
+    return sources
+
+
+@contextmanager
+def on_stage(folder: Path, asked: Study) -> Iterator[Rehearsal]:
+    with rehearsal(asked, written(folder, tables()), folder / "stage") as everybody:
+        yield everybody
+
+
+def approve(everybody: Rehearsal, asked: Study) -> None:
+    for folder in everybody.folders.values():
+        Approvals(folder / APPROVALS).decide(asked, approved=True)

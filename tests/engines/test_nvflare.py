@@ -1,0 +1,107 @@
+"""A study over three real site processes with mutual TLS: the same numbers, and what left each site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from contract.cases import CASES
+from engines.stage import approve, on_stage, study, tables
+from unpooled.coordinator.rounds import Round
+from unpooled.engines.nvflare.rehearsal import Rehearsal
+from unpooled.errors import ApprovalError, LimitRefusal
+from unpooled.estimators import ESTIMATORS
+from unpooled.site.folder import APPROVALS, LEDGER
+from unpooled.site.ledger import entries, verify
+
+pytestmark = pytest.mark.slow
+
+THOROUGH = {"fedci, variational", "causal_rff", "causal_rff, gaussian", "causal_rff, transfer"}
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehearsal]:
+    with on_stage(tmp_path_factory.mktemp("stage"), study()) as everybody:
+        yield everybody
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=[pytest.mark.thorough] * (name in THOROUGH)) for name in CASES]
+)
+def test_every_method_gives_the_numbers_of_one_process(stage: Rehearsal, case: str) -> None:
+    method, settings = CASES[case]
+    asked = study(f"all-{method}", method={"name": method, **settings})
+    approve(stage, asked)
+    here = ESTIMATORS[method](seed=1, **settings).fit(asked, tables())
+    rounds: list[Round] = []
+    there = ESTIMATORS[method](seed=1, **settings).fit(asked, stage.remote(), watch=rounds.append)
+    np.testing.assert_allclose(there.result_.site_effects, here.result_.site_effects, rtol=1e-8)
+    assert there.result_.sites == ("north", "south", "east")
+    assert [happened.traffic.keys() for happened in rounds] == [SITES.keys()] * len(rounds)
+
+
+SITES = tables()
+
+
+def test_the_ledger_has_a_line_for_every_reply_and_holds_together(stage: Rehearsal) -> None:
+    asked = study("recorded", seed=2)
+    approve(stage, asked)
+    rounds: list[Round] = []
+    ESTIMATORS["causal_rff"](seed=2, **_settings(asked)).fit(asked, stage.remote(), watch=rounds.append)
+    for name, folder in stage.folders.items():
+        verify(folder / LEDGER)
+        own = [entry for entry in entries(folder / LEDGER) if entry.study == asked.hash]
+        assert [entry.round for entry in own] == [happened.number for happened in rounds]
+        assert all(
+            entry.bytes < happened.traffic[name].up for entry, happened in zip(own, rounds, strict=True)
+        )
+
+
+def test_a_study_that_was_not_approved_is_not_answered(stage: Rehearsal) -> None:
+    changed = study(seed=99)
+    before = {name: len(entries(folder / LEDGER)) for name, folder in stage.folders.items()}
+    with pytest.raises(ApprovalError, match=r"(?s)site 'north'.*seed"):
+        ESTIMATORS["causal_rff"](seed=99, **_settings(changed)).fit(changed, stage.remote())
+    assert {name: len(entries(folder / LEDGER)) for name, folder in stage.folders.items()} == before
+
+
+def test_a_sites_own_limits_bind(stage: Rehearsal) -> None:
+    greedy = study("greedy", method={"name": "causal_rff", "confounding": "observed", "frequencies": 200})
+    approve(stage, greedy)
+    with pytest.raises(LimitRefusal, match="site 'north'"):
+        ESTIMATORS["causal_rff"](seed=1, **_settings(greedy)).fit(greedy, stage.remote())
+
+
+def test_only_the_server_listens_and_only_on_this_machine(stage: Rehearsal) -> None:
+    def listening(pid: int) -> list[tuple[str, int]]:
+        found = []
+        for one in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+            found += [part.laddr for part in one.net_connections() if part.status == psutil.CONN_LISTEN]
+        return [(address.ip, address.port) for address in found]
+
+    assert ("127.0.0.1", stage.port) in listening(stage.server.process.pid)
+    assert {ip for ip, _ in listening(stage.server.process.pid)} == {"127.0.0.1"}
+    for site in stage.sites.values():
+        assert all(ip == "127.0.0.1" for ip, _ in listening(site.process.pid))
+
+
+def _settings(asked) -> dict:
+    return asked.method.settings
+
+
+def test_approvals_stay_at_the_site(stage: Rehearsal) -> None:
+    assert all((folder / APPROVALS).stat().st_mode & 0o077 == 0 for folder in stage.folders.values())
+
+
+def test_a_canary_in_every_row_is_in_no_log(stage: Rehearsal) -> None:
+    """Every number of the tables is its own canary: none of them is in any file but the tables."""
+    canaries = [repr(float(value)).encode() for table in SITES.values() for value in table["a"][:20]]
+    root = Path(stage.kits.coordinator).parents[1]
+    for path in root.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert not any(canary in content for canary in canaries), path

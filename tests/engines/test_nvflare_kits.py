@@ -1,0 +1,573 @@
+"""Kits, certificates and processes of NVIDIA FLARE: real keys, real handshakes, a real server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("nvflare")
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from unpooled.engines.nvflare.badge import Badge, read_badge
+from unpooled.engines.nvflare.certificates import check, greet
+from unpooled.engines.nvflare.configuration import STORAGE, configure_server, configure_site
+from unpooled.engines.nvflare.consortium import Consortium, read_consortium
+from unpooled.engines.nvflare.job import EXECUTOR, RELAY, write_job
+from unpooled.engines.nvflare.kits import LEAD, Kits, create, unpack
+from unpooled.engines.nvflare.processes import Party, start_server, start_site, wait_until_listening
+from unpooled.errors import EngineError, ResultsError, StudyError
+
+DAY = timedelta(days=1)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory: pytest.TempPathFactory) -> Kits:
+    consortium = Consortium(
+        name="lungs", days=30, coordinator={"port": free_port()}, sites={"north": {}, "south-2": {}}
+    )
+    return create(consortium, tmp_path_factory.mktemp("lungs") / "made")
+
+
+@pytest.fixture
+def north(kits: Kits, tmp_path: Path) -> Path:
+    return unpack(kits.sites["north"], tmp_path / "north")
+
+
+# --- the consortium file
+
+
+def test_a_file_with_little_in_it_is_enough(tmp_path: Path) -> None:
+    path = tmp_path / "consortium.toml"
+    path.write_text('name = "lungs"\n[sites.north-1]\n[sites.south]\norganisation = "clinic"\n')
+    consortium = read_consortium(path)
+    assert (consortium.coordinator.host, consortium.coordinator.port, consortium.days) == (
+        "localhost",
+        8102,
+        360,
+    )
+    assert {name: site.organisation for name, site in consortium.sites.items()} == {
+        "north-1": "north_1",
+        "south": "clinic",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('nam = "x"\n[sites.a]', "did you mean 'name'?"),
+        ('name = "x"\n[coordinator]\nhots = "y"\n[sites.a]', "did you mean 'host'?"),
+        ('name = "x"\n[sites.a]\norganization = "y"', "did you mean 'organisation'?"),
+        ('name = "x"', "no 'sites'"),
+        ('name = "x"\n[sites]', "no 'sites'"),
+        ('name = "x"\n[sites."a b"]', "letters, digits"),
+        ('name = "x"\n[sites."../a"]', "letters, digits"),
+        ('name = "x"\n[sites.nan]', "no word for a number"),
+        ('name = "x"\n[sites.server]', "another meaning"),
+        ('name = "x"\n[sites.a]\n[sites.A]', "capital letters"),
+        ('name = "x"\ncoordinator = { host = "a" }\n[sites.a]', "both called 'a'"),
+        ('name = "x"\ncoordinator = { host = "a/b" }\n[sites.s]', "a host must be a name"),
+        ('name = "x"\ndays = 361\n[sites.a]', "less than or equal to 360"),
+        ('name = "{$HOME}"\n[sites.a]', "a consortium's name"),
+        ('name = "x\n[sites.a]', "line 1"),
+    ],
+)
+def test_a_wrong_file_is_explained(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "consortium.toml"
+    path.write_text(text)
+    with pytest.raises(StudyError, match=said.replace("?", r"\?")):
+        read_consortium(path)
+
+
+def test_no_file_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="no such file"):
+        read_consortium(tmp_path / "none.toml")
+    with pytest.raises(StudyError, match="cannot be read"):
+        read_consortium(tmp_path)
+
+
+# --- kits
+
+
+def test_everything_is_private_and_nothing_is_there_that_nobody_needs(kits: Kits) -> None:
+    folder = kits.coordinator.parent
+    everything = [folder, *folder.rglob("*")]
+    modes = {one: one.stat().st_mode & 0o777 for one in everything}
+    assert all(modes[one] == (0o700 if one.is_dir() else 0o600) for one in everything)
+    files = {one.relative_to(folder).as_posix() for one in everything if one.is_file()}
+    assert not [name for name in files if name.endswith((".sh", ".ipynb", ".default", ".sample"))]
+    assert {"kits/north.zip", "kits/south-2.zip", "coordinator/consortium.json"} <= files
+    assert not [name for name in files if "cert.json" in name or "rootCA.key" in name]
+
+
+def test_a_sites_kit_holds_its_name_and_keys_and_no_configuration(kits: Kits, north: Path) -> None:
+    files = {"badge.json", "startup/client.crt", "startup/client.key", "startup/rootCA.pem"}
+    with zipfile.ZipFile(kits.sites["north"]) as archive:
+        assert set(archive.namelist()) == files
+    assert {one.relative_to(north).as_posix() for one in north.rglob("*") if one.is_file()} == files
+    assert read_badge(north).name == "north"
+    for one in [north, *north.rglob("*")]:
+        assert one.stat().st_mode & 0o777 == (0o700 if one.is_dir() else 0o600)
+
+
+def test_certificates_last_as_long_as_was_asked(kits: Kits, north: Path) -> None:
+    for kit, kind in ((kits.server, "server"), (kits.lead, "client"), (north, "client")):
+        for name in (f"{kind}.crt", "rootCA.pem"):
+            certificate = x509.load_pem_x509_certificate((kit / "startup" / name).read_bytes())
+            assert abs(certificate.not_valid_after_utc - datetime.now(UTC) - 30 * DAY) < DAY
+
+
+def test_a_folder_that_is_not_empty_is_refused(kits: Kits, tmp_path: Path) -> None:
+    consortium = Consortium(name="lungs", sites={"north": {}})
+    (tmp_path / "mine.txt").write_text("x")
+    with pytest.raises(ResultsError, match="files in"):
+        create(consortium, tmp_path)
+    with pytest.raises(ResultsError, match="a file of that name"):
+        create(consortium, tmp_path / "mine.txt")
+    with pytest.raises(ResultsError, match="files in"):
+        unpack(kits.sites["north"], tmp_path)
+
+
+def test_a_failure_that_nvflare_only_prints_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from nvflare.lighter.impl.cert import CertBuilder
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no entropy")
+
+    monkeypatch.setattr(CertBuilder, "build", fail)
+    with pytest.raises(ResultsError, match="no entropy"):
+        create(Consortium(name="lungs", sites={"north": {}}), tmp_path / "made")
+    assert not (tmp_path / "made").exists()
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("change", ["more", "fewer", "badge", "large", "text"])
+def test_an_archive_that_is_not_a_kit_is_refused(kits: Kits, tmp_path: Path, change: str) -> None:
+    with zipfile.ZipFile(kits.sites["north"]) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    badge = json.loads(contents["badge.json"])
+    match change:
+        case "more":
+            contents["local/resources.json"] = b"{}"
+        case "fewer":
+            del contents["startup/client.key"]
+        case "badge":
+            contents["badge.json"] = json.dumps({**badge, "host": "{$HOME}"}).encode()
+        case "large":
+            contents["startup/client.crt"] = b"x" * 100_000
+    other = tmp_path / "other.zip"
+    with zipfile.ZipFile(other, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+    if change == "text":
+        other.write_text("not an archive")
+    with pytest.raises(ResultsError, match="no kit of a site"):
+        unpack(other, tmp_path / "site")
+    assert not (tmp_path / "site").exists()
+
+
+# --- what NVIDIA FLARE is told
+
+
+def local(kit: Path, name: str) -> dict:
+    return json.loads((kit / "local" / name).read_text())
+
+
+def test_only_our_classes_no_code_and_no_logs(kits: Kits, north: Path) -> None:
+    configure_server(kits.server, read_badge(kits.server))
+    configure_site(north, read_badge(north))
+    for kit, allowed in ((kits.server, RELAY), (north, EXECUTOR)):
+        resources = local(kit, "resources.json")
+        assert resources["class_list_enforcement_mode"] == "enforce"
+        assert resources["class_allow_list"] == [allowed]
+        permissions = local(kit, "authorization.json")["permissions"]
+        assert set(permissions) == {"lead", "project_admin", "org_admin", "member"}
+        for rights in permissions.values():
+            assert rights["byoc"] == rights["shell_commands"] == rights["operate"] == "none"
+        assert local(kit, "log_config.json")["loggers"]["root"]["level"] == "WARNING"
+    site, server = local(north, "resources.json"), local(kits.server, "resources.json")
+    assert site["allow_log_streaming"] is False
+    assert "log" not in " ".join(one["id"] for one in [*site["components"], *server["components"]])
+    assert "/tmp" not in json.dumps(server) and "{$" + STORAGE + "}/jobs" in json.dumps(server)
+    for kit, name in ((kits.server, "fed_server.json"), (north, "fed_client.json")):
+        started = json.loads((kit / "startup" / name).read_text())
+        assert started["require_signed_jobs"] is True and '"mtls"' in json.dumps(started)
+
+
+def test_a_sites_configuration_is_its_own_whatever_lay_there(north: Path) -> None:
+    (north / "local").mkdir()
+    (north / "local" / "resources.json").write_text('{"components": [{"path": "subprocess.Popen"}]}')
+    configure_site(north, read_badge(north))
+    assert "subprocess" not in json.dumps(local(north, "resources.json"))
+
+
+def test_the_only_job_a_site_takes_is_ours(tmp_path: Path) -> None:
+    from unpooled.engines.nvflare.doors import OnlyStudies, is_ours
+
+    app = write_job(tmp_path, "study", ("north",), "/somewhere") / "site"
+    config = app / "config" / "config_fed_client.json"
+    ours = json.loads(config.read_text())
+    (app / "config" / ".__nvfl_sig.json").write_text("{}")
+    assert is_ours(app) and OnlyStudies().validate(str(app)) == ("", {})
+
+    def becomes(content: dict) -> bool:
+        config.write_text(json.dumps(content))
+        return is_ours(app)
+
+    other = {"path": "subprocess.Popen", "args": {}}
+    assert not becomes({**ours, "executors": [{"tasks": ["*"], "executor": other}]})
+    speaking = {"path": EXECUTOR, "args": {"label": "{$PGPASSWORD}"}}
+    assert not becomes({**ours, "executors": [{"tasks": ["*"], "executor": speaking}]})
+    assert not becomes({**ours, "components": [{"id": "x", **other}]})
+    assert not becomes({**ours, "task_result_filters": [{"tasks": ["*"], "filters": [other]}]})
+    assert not becomes({**ours, "server": {"x": "{$PGPASSWORD}"}})
+    assert not becomes({})
+    config.write_text("[]")
+    assert not is_ours(app)
+    assert becomes(ours)
+    (app / "config" / "config_fed_client.yml").write_text("executors: []")
+    assert not is_ours(app)
+    (app / "config" / "config_fed_client.yml").unlink()
+    (app / "custom").mkdir()
+    assert is_ours(app)
+    (app / "custom" / "mine.py").write_text("")
+    assert OnlyStudies().validate(str(app))[0]
+    shutil.rmtree(app / "custom")
+    (app / "custom").symlink_to(tmp_path)
+    assert not is_ours(app)
+
+
+def test_a_site_answers_no_request_but_those_of_a_study() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", CLOSED], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    requests, commands, context = json.loads(told)
+    assert "DeployProcessor" in requests and "StartJobProcessor" in requests
+    assert not {"ShellCommandProcessor", "ReportEnvProcessor", "ConfigureSiteLogProcessor"} & set(requests)
+    assert not {"ShowErrorsCommand", "ConfigureJobLogCommand", "ShowStatsCommand"} & set(commands)
+    assert context == "own_authority_only"
+
+
+CLOSED = """
+import json
+from nvflare.fuel.f3.drivers import net_utils
+from nvflare.private.fed.client.admin_commands import AdminCommands
+from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+from unpooled.engines.nvflare.doors import ClosedDoors
+ClosedDoors()
+left = [[type(one).__name__ for one in group]
+        for group in (ClientRequestProcessors.request_processors, AdminCommands.commands)]
+print(json.dumps([*left, net_utils.get_ssl_context.__name__]))
+"""
+
+
+# --- certificates
+
+
+class Authority:
+    """A certificate authority of our own, which issues whatever a test needs."""
+
+    def __init__(self, name: str = "other") -> None:
+        self.name, self.key = name, ec.generate_private_key(ec.SECP256R1())
+        self.root = self._sign(name, self.key, (-DAY, DAY), is_root=True)
+
+    def _sign(
+        self, name: str, key: ec.EllipticCurvePrivateKey, valid: tuple[timedelta, timedelta], *, is_root: bool
+    ) -> x509.Certificate:
+        now = datetime.now(UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(_named(name))
+            .issuer_name(_named(self.name))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now + valid[0])
+            .not_valid_after(now + valid[1])
+            .add_extension(x509.BasicConstraints(ca=is_root, path_length=None), critical=True)
+            .sign(self.key, hashes.SHA256())
+        )
+
+    def kit(
+        self,
+        folder: Path,
+        name: str = "north",
+        valid: tuple[timedelta, timedelta] = (-DAY, DAY),
+        kind: str = "client",
+    ) -> Path:
+        key = ec.generate_private_key(ec.SECP256R1())
+        startup = folder / "startup"
+        startup.mkdir(parents=True)
+        badge = Badge(consortium="lungs", name=name, organisation="north", host="localhost", port=8102)
+        (folder / "badge.json").write_text(badge.model_dump_json())
+        certificate = self._sign(name, key, valid, is_root=False)
+        (startup / f"{kind}.crt").write_bytes(certificate.public_bytes(Encoding.PEM))
+        (startup / "rootCA.pem").write_bytes(self.root.public_bytes(Encoding.PEM))
+        (startup / f"{kind}.key").write_bytes(
+            key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+        )
+        return folder
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def test_new_kits_are_in_order(kits: Kits, north: Path) -> None:
+    for kit in (kits.server, kits.lead, north):
+        check(kit)
+
+
+def test_each_fault_of_a_certificate_is_named(kits: Kits, north: Path, tmp_path: Path) -> None:
+    authority = Authority()
+    yesterday = datetime.now(UTC) - DAY
+    with pytest.raises(EngineError, match=f"expired on {yesterday:%Y-%m-%d}"):
+        check(authority.kit(tmp_path / "expired", valid=(-2 * DAY, -DAY)))
+    with pytest.raises(EngineError, match="valid from"):
+        check(authority.kit(tmp_path / "early", valid=(DAY, 2 * DAY)))
+    mixed = authority.kit(tmp_path / "mixed")
+    shutil.copy(north / "startup" / "client.key", mixed / "startup" / "client.key")
+    with pytest.raises(EngineError, match="a key of another certificate"):
+        check(mixed)
+    for name in ("client.crt", "client.key"):
+        shutil.copy(north / "startup" / name, mixed / "startup" / name)
+    with pytest.raises(EngineError, match="one of another authority"):
+        check(mixed)
+    (mixed / "startup" / "client.crt").write_text("-----BEGIN CERTIFICATE-----\nnone")
+    with pytest.raises(EngineError, match="none that can be read"):
+        check(mixed)
+    (north / "startup" / "client.key").unlink()
+    with pytest.raises(EngineError, match="must hold a key"):
+        check(north)
+
+
+@contextmanager
+def listening(kit: Path, accepted: Path) -> Iterator[int]:
+    """A server with a kit's certificate, which accepts those of the root in `accepted`, as NVFlare's does."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(accepted)
+    context.load_cert_chain(kit / "startup" / "server.crt", kit / "startup" / "server.key")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    plain, _ = server.accept()
+                except OSError:
+                    return
+                try:
+                    with context.wrap_socket(plain, server_side=True) as line:
+                        line.recv(100)
+                        line.sendall(b"HTTP/1.1 404 Not Found\r\n\r\n")
+                except OSError:
+                    plain.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+def test_each_failure_to_reach_the_coordinator_is_named(tmp_path: Path) -> None:
+    ours, theirs = Authority("ours"), Authority("theirs")
+    site = ours.kit(tmp_path / "site")
+    root, foreign = site / "startup" / "rootCA.pem", tmp_path / "theirs.pem"
+    foreign.write_bytes(theirs.root.public_bytes(Encoding.PEM))
+
+    def server(
+        name: str, authority: Authority, *, subject: str = "localhost", valid: tuple = (-DAY, DAY)
+    ) -> Path:
+        return authority.kit(tmp_path / name, subject, valid, kind="server")
+
+    good = server("good", ours)
+    with listening(good, root) as port:
+        greet(site, "localhost", port)
+    cases = [
+        (good, foreign, "does not accept our certificate"),
+        (server("foreign", theirs), root, "a certificate of another authority"),
+        (server("old", ours, valid=(-2 * DAY, -DAY)), root, "the coordinator's certificate has expired"),
+        (server("early", ours, valid=(DAY, 2 * DAY)), root, "not valid yet"),
+        (server("member", ours, subject="south"), root, "another party of the consortium"),
+    ]
+    for kit, accepted, said in cases:
+        with listening(kit, accepted) as port, pytest.raises(EngineError, match=said):
+            greet(site, "localhost", port)
+    with pytest.raises(EngineError, match="nobody listens there"):
+        greet(site, "localhost", free_port())
+    with pytest.raises(EngineError, match=r"nobody knows a machine called 'nowhere\.invalid'"):
+        greet(site, "nowhere.invalid", 8102)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(EngineError, match="no answer within"),
+    ):
+        greet(site, "localhost", silent.getsockname()[1], timeout=0.2)
+
+
+def test_a_site_trusts_no_authority_but_its_own_though_the_machine_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nvflare.fuel.f3.drivers import net_utils
+
+    from unpooled.engines.nvflare.doors import own_authority_only
+
+    ours, public = Authority("ours"), Authority("public")
+    site = ours.kit(tmp_path / "site")
+    startup = site / "startup"
+    trusted = tmp_path / "machine.pem"
+    trusted.write_bytes(public.root.public_bytes(Encoding.PEM))
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    params = {
+        "scheme": "https",
+        "ca_cert": str(startup / "rootCA.pem"),
+        "client_cert": str(startup / "client.crt"),
+        "client_key": str(startup / "client.key"),
+    }
+
+    def shakes_hands(context: ssl.SSLContext | None, port: int) -> bool:
+        assert context is not None
+        try:
+            with socket.create_connection(("127.0.0.1", port), 5) as plain, context.wrap_socket(plain):
+                return True
+        except ssl.SSLCertVerificationError:
+            return False
+
+    trap = public.kit(tmp_path / "trap", "anybody.example.org", kind="server")
+    coordinator = ours.kit(tmp_path / "coordinator", "localhost", kind="server")
+    with listening(trap, startup / "rootCA.pem") as port:
+        assert shakes_hands(net_utils.get_ssl_context(dict(params), False), port)
+        assert not shakes_hands(own_authority_only(dict(params), False), port)
+    with listening(coordinator, startup / "rootCA.pem") as port:
+        assert shakes_hands(own_authority_only(dict(params), False), port)
+
+
+# --- processes
+
+
+def still_running(processes: list[psutil.Process]) -> list[psutil.Process]:
+    left = []
+    for one in processes:
+        try:
+            if one.status() != psutil.STATUS_ZOMBIE:
+                left.append(one)
+        except psutil.NoSuchProcess:
+            pass
+    return left
+
+
+def family(party: Party) -> list[psutil.Process]:
+    head = psutil.Process(party.process.pid)
+    return [head, *head.children(recursive=True)]
+
+
+def test_what_cannot_be_started_is_said_before(kits: Kits, tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match="no kit"):
+        start_site(tmp_path)
+    with pytest.raises(EngineError, match="a path without spaces"):
+        start_site(unpack(kits.sites["north"], tmp_path / "my site"))
+    taken = socket.create_server(("127.0.0.1", read_badge(kits.server).port))
+    with taken, pytest.raises(EngineError, match="must be able to listen"):
+        start_server(kits.server)
+
+
+@pytest.mark.slow
+def test_a_server_greets_its_own_and_ends_without_a_trace(kits: Kits, north: Path, tmp_path: Path) -> None:
+    port = read_badge(kits.server).port
+    stranger = create(
+        Consortium(name="lungs", coordinator={"port": port}, sites={"north": {}}), tmp_path / "other"
+    )
+    server = start_server(kits.server)
+    parties = [server]
+    try:
+        wait_until_listening("localhost", port, server)
+        greet(north, "localhost", port)
+        with pytest.raises(EngineError, match="another authority"):
+            greet(unpack(stranger.sites["north"], tmp_path / "stranger"), "localhost", port)
+        with pytest.raises(EngineError, match="must be able to listen"):
+            start_server(kits.server)
+        sites = [north, unpack(kits.sites["south-2"], tmp_path / "south")]
+        parties += [start_site(folder) for folder in sites]
+        with pytest.raises(EngineError, match="one that runs"):
+            start_site(north)
+        assert connected(kits) == {"north", "south-2"}
+        everybody = [one for party in parties for one in family(party)]
+    finally:
+        for party in parties:
+            party.stop()
+    assert not any(party.alive for party in parties)
+    assert not still_running(everybody)
+    with pytest.raises(EngineError, match="it ended with code"):
+        wait_until_listening("localhost", port, server, 1)
+    for one in [kits.server, *kits.server.rglob("*")]:
+        assert not one.stat().st_mode & 0o077
+
+
+def connected(kits: Kits) -> set[str]:
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    session = new_secure_session(LEAD, str(kits.lead))
+    try:
+        until = time.monotonic() + 30
+        names: set[str] = set()
+        while len(names) < 2 and time.monotonic() < until:
+            names = {client.name for client in session.get_system_info().client_info}
+            time.sleep(0.2)
+        return names
+    finally:
+        session.close()
+
+
+@pytest.mark.slow
+def test_whoever_starts_a_server_takes_it_along(tmp_path: Path) -> None:
+    kits = create(
+        Consortium(name="lungs", coordinator={"port": free_port()}, sites={"north": {}}), tmp_path / "made"
+    )
+    starter = subprocess.Popen([sys.executable, "-c", STARTER, str(kits.server)], stdout=subprocess.PIPE)
+    try:
+        assert starter.stdout is not None
+        started = psutil.Process(int(starter.stdout.readline()))
+    finally:
+        starter.send_signal(signal.SIGKILL)
+        starter.communicate()
+    until = time.monotonic() + 10
+    while still_running([started]) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not still_running([started])
+
+
+STARTER = """
+import sys
+from unpooled.engines.nvflare.badge import read_badge
+from unpooled.engines.nvflare.processes import start_server, wait_until_listening
+server = start_server(sys.argv[1])
+wait_until_listening("localhost", read_badge(sys.argv[1]).port, server)
+print(server.process.pid, flush=True)
+server.wait()
+"""

@@ -1,0 +1,228 @@
+"""`unpooled site review` and `ledger`, as a custodian uses them."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from unpooled.cli.site import app
+from unpooled.errors import ApprovalError
+from unpooled.protocol.codec import encode
+from unpooled.protocol.messages import Describe, Described, Statistics, label
+from unpooled.site.answer import answer
+from unpooled.site.approval import Approvals
+from unpooled.site.folder import SiteFolder
+from unpooled.site.ledger import Ledger
+from unpooled.site.limits import NONE, Limits
+from unpooled.site.opening import open_site
+from unpooled.study import Source, read_study
+
+runner = CliRunner()
+
+
+def run(*words, typed=None):
+    return runner.invoke(app, [str(word) for word in words], input=typed, env={"COLUMNS": "160"})
+
+
+@pytest.fixture
+def asked(study, tmp_path):
+    """The study file as a custodian gets it: no table beside it."""
+    return shutil.copy(study, tmp_path / "study.toml")
+
+
+@pytest.fixture
+def folder(study, tmp_path):
+    """The folder of one of the study's sites."""
+    source = Source(path=str(study.parent / "site1.csv"))
+    SiteFolder.create(tmp_path / "site1", "site1", source, limits=NONE)
+    return tmp_path / "site1"
+
+
+def approvals(folder):
+    return Approvals(SiteFolder.read(folder).approvals)
+
+
+def test_a_review_says_what_is_asked_and_what_would_leave(folder, asked):
+    told = run("review", asked, "--folder", folder, typed="y\n")
+    assert told.exit_code == 0, told.output
+    for words in (
+        "asks how much 'w' changes 'y'",
+        "fedci (inference = collapsed, structure = isotropic",
+        "at most",
+        "30 of site 'site1'",
+        "new here",
+        Described.reveals,
+        "ridge: statistics",
+        "any stage: gradient",
+        "would answer",
+        "Approve?",
+        "approved: ",
+    ):
+        assert words in told.stdout, words
+    approvals(folder).require(read_study(asked))
+    assert "approved on" in run("review", asked, "--folder", folder, typed="y\n").stdout
+
+
+@pytest.mark.parametrize("how", [{"typed": "n\n"}, {"words": ["--refuse"]}])
+def test_a_refused_study_is_not_answered(how, folder, asked):
+    told = run("review", asked, "--folder", folder, *how.get("words", []), typed=how.get("typed"))
+    assert told.exit_code == 0 and "refused: " in told.stdout
+    with pytest.raises(ApprovalError, match="refused"):
+        approvals(folder).require(read_study(asked))
+
+
+def test_without_an_answer_nothing_is_decided(folder, asked):
+    assert run("review", asked, "--folder", folder, typed="").exit_code != 0
+    assert run("review", asked, "--folder", folder, typed="\n").exit_code != 0
+    assert not (folder / "approvals.json").exists()
+
+
+def test_a_changed_study_is_shown_with_its_changes(folder, asked):
+    assert run("review", asked, "--folder", folder, "--approve").exit_code == 0
+    asked.write_text(asked.read_text().replace("draws = 20", "draws = 25"))
+    told = run("review", asked, "--folder", folder, "--refuse")
+    assert "changed: method.draws" in told.stdout
+    assert "a changed version of the study approved on" in told.stdout
+
+
+def test_the_sites_own_limits_are_tried(study, asked, tmp_path):
+    source = Source(path=str(study.parent / "site1.csv"))
+    SiteFolder.create(tmp_path / "strict", "site1", source, limits=Limits(rows=31))
+    told = run("review", asked, "--folder", tmp_path / "strict", "--refuse")
+    assert "would refuse: a site answers from at least 31 rows" in told.stdout
+    SiteFolder.create(tmp_path / "sharing", "site1", source, limits=Limits(rows=1, cell=1, share=0.2))
+    told = run("review", asked, "--folder", tmp_path / "sharing", "--refuse")
+    assert "features for 30 rows" in told.stdout
+
+
+def test_as_json_a_review_is_one_object_and_asks_nothing(folder, asked):
+    found = json.loads(run("review", asked, "--folder", folder, "--json").stdout)
+    assert found["decision"] is None
+    assert found["rows"] == 30 and found["refusals"] == []
+    assert {"kind", "reveals"} == set(found["leaving"][0])
+    decided = json.loads(run("review", asked, "--folder", folder, "--json", "--approve").stdout)
+    assert decided["decision"] == "approved"
+    assert decided["hash"] == found["hash"]
+
+
+@pytest.mark.parametrize("method", ["causal_rff", "causal_fi"])
+def test_every_method_can_be_reviewed(method, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = 120
+    table = pd.DataFrame(
+        {
+            "w": np.arange(rows) % 2,
+            "y": rng.normal(size=rows),
+            "age": rng.normal(size=rows),
+            "sex": rng.integers(0, 2, rows),
+            "city": rng.choice(["Oslo", "Rome"], rows),
+            "smoking": np.where(rng.random(rows) < 0.3, np.nan, rng.normal(size=rows)),
+            "never": np.full(rows, np.nan),
+            "same": np.zeros(rows),  # here, and not elsewhere
+        }
+    )
+    table.to_csv(tmp_path / "north.csv", index=False)
+    incomplete = 'incomplete = ["smoking", "never"]\n' if method == "causal_fi" else ""
+    (tmp_path / "study.toml").write_text(
+        '[columns]\ntreatment = "w"\noutcome = "y"\ncovariates = ["age", "sex", "city", "same"]\n'
+        f'{incomplete}[method]\nname = "{method}"\n'
+    )
+    SiteFolder.create(tmp_path / "north", "north", Source(path=str(tmp_path / "north.csv")))
+    told = run("review", tmp_path / "study.toml", "--folder", tmp_path / "north", "--approve")
+    assert told.exit_code == 0, told.output
+    assert "would answer" in told.stdout
+    assert ("gaps" in told.stdout) == (method == "causal_fi")
+
+
+def test_a_study_for_other_tables_is_told_as_an_error(folder, asked):
+    asked.write_text(asked.read_text().replace('outcome = "y"', 'outcome = "z"'))
+    told = run("review", asked, "--folder", folder, "--approve")
+    assert told.exit_code == 3
+    assert not (folder / "approvals.json").exists()
+
+
+def test_a_name_cannot_steer_the_terminal(folder, asked):
+    text = asked.read_text()
+    line = next(line for line in text.splitlines() if line.startswith("name = "))
+    asked.write_text(text.replace(line, 'name = "harmless\\u001b[2J"', 1))
+    told = run("review", asked, "--folder", folder, "--refuse")
+    assert told.exit_code == 0 and "harmless?[2J" in told.stdout
+    assert "\x1b[2J" not in told.stdout
+
+
+def record(folder, count=2):
+    own = SiteFolder.read(folder)
+    ledger = Ledger(own.ledger)
+    for number in range(count):
+        ledger.record("a" * 64, number + 1, "ridge: statistics", Statistics(), b"x" * 1500)
+
+
+def test_the_ledger_tells_what_left_newest_last(folder):
+    assert "Nothing has left" in run("ledger", "--folder", folder).stdout
+    record(folder)
+    told = run("ledger", "--folder", folder)
+    assert told.exit_code == 0, told.output
+    assert told.stdout.splitlines()[-1] == "2 replies to 1 study, 3.0 kB in all, left site 'site1'."
+    assert told.stdout.index("  1  ") < told.stdout.index("  2  ")
+    found = json.loads(run("ledger", "--folder", folder, "--json").stdout)
+    assert (found["replies"], found["bytes"], len(found["lines"])) == (2, 3000, 2)
+
+
+def test_a_verified_ledger_says_how_many_lines_hold_and_a_touched_one_ends_in_an_error(folder):
+    record(folder, 3)
+    assert run("ledger", "--folder", folder, "--verify").stdout.startswith("3 lines hold together, from 2")
+    found = json.loads(run("ledger", "--folder", folder, "--verify", "--json").stdout)
+    assert found["verified"]["lines"] == 3
+    path = folder / "ledger.jsonl"
+    path.write_text(path.read_text().replace('"round":2', '"round":5'))
+    told = run("ledger", "--folder", folder, "--verify")
+    assert told.exit_code == 7
+    assert "line 2 was altered" in told.stderr
+
+
+def test_no_value_of_a_row_is_told_or_kept(tmp_path):
+    rng = np.random.default_rng(1)
+    rows = 60
+    table = pd.DataFrame(
+        {
+            "w": np.where(np.arange(rows) % 2, "canary-drug", "canary-none"),
+            "y": rng.normal(size=rows),
+            "age": rng.uniform(20.0, 90.0, size=rows),
+            "city": rng.choice(["canary-oslo", "canary-rome"], rows),
+            "patient": [f"canary-{number}" for number in range(rows)],
+        }
+    )
+    table.to_csv(tmp_path / "north.csv", index=False)
+    (tmp_path / "study.toml").write_text(
+        '[columns]\ntreatment = "w"\ntreated = "canary-drug"\noutcome = "y"\ncovariates = ["age", "city"]\n'
+        'id = "patient"\n[method]\nname = "fedci"\nstructure = "projection"\n'
+    )
+    own = SiteFolder.create(tmp_path / "north", "north", Source(path=str(tmp_path / "north.csv")))
+    words = ("review", tmp_path / "study.toml", "--folder", own.folder, "--approve")
+    told = "".join(result.output for result in (run(*words), run(*words, "--json")))
+    study = read_study(tmp_path / "study.toml")
+    question = Describe(study.columns.model_dump(mode="json"))
+    reply = answer(open_site("north", own.source, study, own.limits), question)
+    assert isinstance(reply, Described)
+    Ledger(own.ledger).record(study.hash, 1, label(question), reply, encode(reply))
+    told += (
+        run("ledger", "--folder", own.folder).output + run("ledger", "--folder", own.folder, "--json").output
+    )
+    kept = "".join(path.read_text() for path in own.folder.iterdir())
+    # The treated level is the study's own word for it, which the custodian is meant to read.
+    seen = (told + kept).replace("canary-drug", "")
+    assert "canary" not in seen
+    for value in (*table["y"], *table["age"]):
+        assert f"{value:.6f}"[:-1] not in seen
+
+
+def test_help_imports_nothing_heavy(environment):
+    heavy = "('jax', 'pandas', 'numpy', 'pydantic', 'scipy')"
+    program = f"import sys, unpooled.cli.site; print(*[name for name in {heavy} if name in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert (told.returncode, told.stdout.strip()) == (0, "")

@@ -1,0 +1,160 @@
+"""What a custodian approved, and which questions belong to it."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unpooled.errors import ApprovalError, ResultsError
+from unpooled.methods.fedci import METHOD
+from unpooled.protocol.messages import (
+    Adopt,
+    Ask,
+    Describe,
+    Described,
+    Gaps,
+    Message,
+    PullBack,
+    Summarise,
+    Together,
+)
+from unpooled.site.approval import Approvals, permit
+from unpooled.study import Column, Schema, Study
+
+VALUES: dict[str, Any] = {
+    "name": "quitting",
+    "treatment": "w",
+    "outcome": "y",
+    "covariates": ["a", "b"],
+    "method": {"name": "fedci", "draws": 50},
+}
+STUDY = Study(**VALUES)
+SCHEMA = Schema(
+    covariates=(Column(name="a", kind="numeric"), Column(name="b", kind="binary")), control="0", treated="1"
+).model_dump(mode="json")
+SETTINGS = METHOD.Settings(draws=50).model_dump(mode="json")
+ADOPT = Adopt(SCHEMA, {}, "fedci", SETTINGS, {}, 0, ("north",))
+
+
+@pytest.fixture
+def approvals(tmp_path: Path) -> Approvals:
+    return Approvals(tmp_path / "approvals.json")
+
+
+def test_an_approved_study_is_answered_until_it_is_refused(approvals: Approvals, tmp_path: Path) -> None:
+    with pytest.raises(ApprovalError, match="never reviewed") as raised:
+        approvals.require(STUDY)
+    assert raised.value.exit_code == 8
+    approvals.decide(STUDY, approved=True)
+    approvals.require(STUDY)
+    Approvals(tmp_path / "approvals.json").decide(STUDY, approved=False)
+    with pytest.raises(ApprovalError, match="refused on"):
+        approvals.require(STUDY)
+
+
+def test_where_the_tables_lie_and_spelled_out_defaults_change_nothing(approvals: Approvals) -> None:
+    approvals.decide(STUDY, approved=True)
+    approvals.require(Study(**VALUES, sites={"north": "elsewhere.csv"}))
+    approvals.require(Study(**{**VALUES, "method": {"name": "fedci", **SETTINGS}}))
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "columns.covariates, seed": {"covariates": ["a", "b", "c"], "seed": 3},
+    "method.draws": {"method": {"name": "fedci", "draws": 60}},
+    "columns.drop_unknown": {"drop_unknown": True},
+    "columns.units, columns.units.y": {"units": {"y": "kg"}},
+}
+
+
+@pytest.mark.parametrize("keys", CHANGES)
+def test_a_changed_study_needs_a_new_approval_and_its_changes_are_named(
+    keys: str, approvals: Approvals
+) -> None:
+    approvals.decide(STUDY, approved=True)
+    changed = Study(**{**VALUES, **CHANGES[keys]})
+    with pytest.raises(ApprovalError, match="a changed version of 'quitting'") as raised:
+        approvals.require(changed)
+    named = raised.value.found.rpartition(": ")[2]
+    assert set(named.split(", ")) == set(keys.split(", "))
+    approvals.decide(changed, approved=True)
+    approvals.require(changed)
+    approvals.require(STUDY)
+
+
+def test_another_name_is_another_study(approvals: Approvals) -> None:
+    approvals.decide(STUDY, approved=True)
+    with pytest.raises(ApprovalError, match="never reviewed"):
+        approvals.require(Study(**{**VALUES, "name": "another"}))
+
+
+def test_the_file_is_for_the_custodian_and_holds_the_question_only(
+    approvals: Approvals, tmp_path: Path
+) -> None:
+    source = {"url": "postgresql://reader:geheim@db/registry", "query": "select 1"}
+    approvals.decide(Study(**VALUES, sites={"north": source}), approved=True)
+    path = tmp_path / "approvals.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "geheim" not in path.read_text() and "quitting" in path.read_text()
+
+
+def test_a_damaged_file_approves_nothing(approvals: Approvals, tmp_path: Path) -> None:
+    (tmp_path / "approvals.json").write_text("{")
+    with pytest.raises(ResultsError, match="damaged"):
+        approvals.require(STUDY)
+    with pytest.raises(ResultsError, match="damaged"):
+        approvals.decide(STUDY, approved=True)
+
+
+OWN: dict[str, Message] = {
+    "describe": Describe(STUDY.columns.model_dump(mode="json")),
+    "summarise": Summarise(SCHEMA, {"complete": np.zeros(3), "incomplete": np.zeros(0)}),
+    "adopt": ADOPT,
+    "adopt with defaults left out": replace(ADOPT, settings={"draws": 50}),
+    "ask": Ask("ridge", {}),
+    "pull back": PullBack("projection", {}, {}),
+}
+
+
+@pytest.mark.parametrize("what", OWN)
+def test_questions_of_the_study_are_permitted(what: str) -> None:
+    permit(STUDY, OWN[what])
+    permit(STUDY, Together((OWN[what], Together((OWN[what],)))))
+
+
+OTHERS: dict[str, tuple[Message, str]] = {
+    "other columns": (
+        Describe(Study(**{**VALUES, "covariates": ["a", "diagnosis"]}).columns.model_dump(mode="json")),
+        "other columns",
+    ),
+    "sums of fewer": (Summarise({**SCHEMA, "covariates": SCHEMA["covariates"][:1]}), "other columns"),
+    "sums of nonsense": (Summarise(3), "other columns"),
+    "gaps": (Gaps(SCHEMA, np.zeros(4)), "gaps"),
+    "another schema": (replace(ADOPT, schema={**SCHEMA, "covariates": []}), "other columns"),
+    "another method": (replace(ADOPT, method="causal_rff"), "another method"),
+    "other settings": (replace(ADOPT, settings={**SETTINGS, "draws": 51}), "other settings"),
+    "unknown settings": (replace(ADOPT, settings={"darws": 50}), "other settings"),
+    "no settings": (replace(ADOPT, settings=3), "other settings"),
+    "another seed": (replace(ADOPT, seed=1), "another seed"),
+    "a reply": (Described({}), "no question"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_a_question_of_another_study_is_refused(what: str) -> None:
+    question, words = OTHERS[what]
+    for asked in (question, Together((OWN["ask"], Together((question,))))):
+        with pytest.raises(ApprovalError, match=words):
+            permit(STUDY, asked)
+
+
+def test_gaps_may_be_asked_about_where_columns_are_incomplete() -> None:
+    study = Study(**{**VALUES, "incomplete": ["u"], "method": {"name": "causal_fi"}})
+    schema = {**SCHEMA, "incomplete": [{"name": "u", "kind": "numeric"}]}
+    permit(study, Gaps(schema, np.zeros(5)))
+    with pytest.raises(ApprovalError, match="gaps in other columns"):
+        permit(study, Gaps(SCHEMA, np.zeros(5)))
