@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -27,7 +28,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
+from unpooled.engines.nvflare import processes
 from unpooled.engines.nvflare.badge import Badge, read_badge
 from unpooled.engines.nvflare.certificates import check, greet
 from unpooled.engines.nvflare.configuration import STORAGE, configure_server, configure_site
@@ -517,6 +520,7 @@ def test_a_server_greets_its_own_and_ends_without_a_trace(kits: Kits, north: Pat
         with pytest.raises(EngineError, match="one that runs"):
             start_site(north)
         assert connected(kits) == {"north", "south-2"}
+        assert all(speaks_tls(port) for party in parties for port in ports(party))
         everybody = [one for party in parties for one in family(party)]
     finally:
         for party in parties:
@@ -529,19 +533,81 @@ def test_a_server_greets_its_own_and_ends_without_a_trace(kits: Kits, north: Pat
         assert not one.stat().st_mode & 0o077
 
 
-def connected(kits: Kits) -> set[str]:
-    from nvflare.fuel.flare_api.flare_api import new_secure_session
-
+@contextmanager
+def visit(kits: Kits) -> Iterator[Session]:
+    """A session of the lead, once two sites are there."""
     session = new_secure_session(LEAD, str(kits.lead))
     try:
         until = time.monotonic() + 30
-        names: set[str] = set()
-        while len(names) < 2 and time.monotonic() < until:
-            names = {client.name for client in session.get_system_info().client_info}
+        while len(session.get_system_info().client_info) < 2 and time.monotonic() < until:
             time.sleep(0.2)
-        return names
+        yield session
     finally:
         session.close()
+
+
+def connected(kits: Kits) -> set[str]:
+    with visit(kits) as session:
+        return {client.name for client in session.get_system_info().client_info}
+
+
+def ports(party: Party) -> list[int]:
+    connections = [link for one in family(party) for link in one.net_connections()]
+    return [link.laddr.port for link in connections if link.status == psutil.CONN_LISTEN]
+
+
+def speaks_tls(port: int) -> bool:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", port), 5) as plain, context.wrap_socket(plain) as line:
+        return line.version() is not None
+
+
+@pytest.mark.slow
+def test_a_server_that_was_tampered_with_reads_no_file_of_a_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The site 'open' grants the same rights but has all doors open: so the attack works."""
+    port = free_port()
+    sites = {"open": {}, "closed": {}}
+    kits = create(Consortium(name="lungs", coordinator={"port": port}, sites=sites), tmp_path / "made")
+    table = tmp_path / "patients.csv"
+    table.write_text("age,ill\n71,1\n")
+
+    def without_doors(folder: Path, badge: Badge) -> None:
+        configure_site(folder, badge)
+        if badge.name == "open":
+            resources = local(folder, "resources.json")
+            resources["components"] = [one for one in resources["components"] if one["id"] != "closed_doors"]
+            (folder / "local" / "resources.json").write_text(json.dumps(resources))
+
+    monkeypatch.setattr(processes, "configure_site", without_doors)
+    command = [sys.executable, "-c", TAMPERED, "-m", str(kits.server), "-s", "fed_server.json"]
+    command += ["--set", "secure_train=true", "config_folder=config", "org=coordinator"]
+    told = {**os.environ, STORAGE: str(kits.server / "storage")}
+    parties = [Party(subprocess.Popen(command, cwd=kits.server, env=told), kits.server)]
+    try:
+        wait_until_listening("localhost", port, parties[0])
+        parties += [start_site(unpack(kits.sites[name], tmp_path / name)) for name in sites]
+        with visit(kits) as session:
+            answers = {name: str(session.api.do_command(f"cat {name} {table}")) for name in sites}
+    finally:
+        for party in parties:
+            party.stop()
+    assert "71,1" in answers["open"]
+    assert "71,1" not in answers["closed"] and "invalid_request" in answers["closed"]
+
+
+TAMPERED = """
+import runpy
+from nvflare.private.fed.server import shell_cmd
+honest = shell_cmd.new_message
+shell_cmd.new_message = lambda conn, topic, body, require_authz: honest(conn, topic, body, False)
+for one in vars(shell_cmd).values():
+    if hasattr(one, "validate_shell_command"):
+        one.validate_shell_command = lambda *_: ""
+runpy.run_module("nvflare.private.fed.app.server.server_train", run_name="__main__", alter_sys=True)
+"""
 
 
 @pytest.mark.slow

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from unpooled.cli.answering import answering
 from unpooled.cli.options import Coordinator, Debug
+
+if TYPE_CHECKING:
+    from unpooled.engines.nvflare.processes import Party
 
 app = typer.Typer(help="Bring organisations together: kits, and the port they call.", no_args_is_help=True)
 
@@ -66,22 +69,21 @@ def start(coordinator: Coordinator = Path("consortium/coordinator"), debug: Debu
             server.stop()
 
 
-def _watch(coordinator: Path, server: object) -> None:
+def _watch(coordinator: Path, server: Party) -> None:
     """A line for every site that comes or goes."""
-    from unpooled.engines.nvflare.processes import Party
-    from unpooled.engines.nvflare.session import connected
+    from unpooled.engines.nvflare.session import connected, session
     from unpooled.errors import EngineError
 
-    assert isinstance(server, Party)
     before: set[str] = set()
-    while server.alive:
-        now = connected(coordinator)
-        for name in sorted(now - before):
-            typer.echo(f"{name} is connected.")
-        for name in sorted(before - now):
-            typer.echo(f"{name} has gone.")
-        before = now
-        time.sleep(LOOK)
+    with session(coordinator) as visit:
+        while server.alive:
+            now = connected(visit)
+            for name in sorted(now - before):
+                typer.echo(f"{name} is connected.")
+            for name in sorted(before - now):
+                typer.echo(f"{name} has gone.")
+            before = now
+            time.sleep(LOOK)
     raise EngineError("the coordinator must run", found="its server has ended", remedy=f"read {server.log}")
 
 
@@ -89,8 +91,9 @@ def _watch(coordinator: Path, server: object) -> None:
 def status(coordinator: Coordinator = Path("consortium/coordinator"), debug: Debug = 0) -> None:
     """Who is connected."""
     with answering(debug=debug):
-        from unpooled.engines.nvflare.session import connected, members
+        from unpooled.engines.nvflare.session import connected, members, session
 
-        there = connected(coordinator)
+        with session(coordinator) as visit:
+            there = connected(visit)
         for name in members(coordinator):
             typer.echo(f"{name}  {'connected' if name in there else 'not connected'}")

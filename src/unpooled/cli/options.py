@@ -30,6 +30,7 @@ Coordinator = Annotated[
     Path, typer.Option("--coordinator", help="The coordinator's folder, from `coordinator create`.")
 ]
 Patience = Annotated[
-    float, typer.Option("--patience", min=1.0, help="Seconds that a site may take for one answer.")
+    float,
+    typer.Option("--patience", min=1.0, help="Seconds that a site may take for one answer, or to come back."),
 ]
 SiteFolderOption = Annotated[Path, typer.Option("--folder", help="The site's own folder, from `site join`.")]

@@ -1,4 +1,4 @@
-"""Sites that a study was to rest on and does not: kept beside its checkpoint, so that it goes on as it was."""
+"""Sites that a study was to rest on and does not: kept beside its checkpoint, so that it goes on so."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def configure_server(folder: Path, badge: Badge) -> None:
         "connection_security": _SECURITY,
     }
     started = {"format_version": 2, "require_signed_jobs": True, "servers": [server]}
+    _clear(folder)
     _write(folder / "startup" / "fed_server.json", started)
     _write(folder / "local" / "resources.json", _server_resources())
     _write_rights_and_logs(folder, _LEAD_AT_SERVER)
@@ -75,19 +77,20 @@ def configure_site(folder: Path, badge: Badge) -> None:
         "servers": [{"name": badge.consortium, "service": service, "identity": badge.host}],
         "client": client,
     }
+    _clear(folder)
     _write(folder / "startup" / "fed_client.json", started)
     _write(folder / "local" / "resources.json", _site_resources())
     _write_rights_and_logs(folder, _LEAD_AT_SITE)
 
 
 def configure_lead(folder: Path, badge: Badge) -> None:
-    """The one person who may hand in studies, at the coordinator's own machine."""
+    """The one person who may hand in studies, at the coordinator's machine, whatever it is called outside."""
     admin = {
         "project_name": badge.consortium,
         "username": badge.name,
         "server_identity": badge.host,
         "scheme": _SCHEME,
-        "host": badge.host,
+        "host": "localhost",
         "port": badge.port,
         "connection_security": _SECURITY,
         "uid_source": "user_input",
@@ -167,6 +170,13 @@ def _write_rights_and_logs(folder: Path, lead: dict[str, str]) -> None:
     rights = {"format_version": "1.0", "permissions": {**roles, "lead": {**_NOTHING, **lead}}}
     _write(folder / "local" / "authorization.json", rights)
     _write(folder / "local" / "log_config.json", _logs())
+    _write(folder / "local" / "comm_config.json", _inside())
+
+
+def _inside() -> dict[str, Any]:
+    """Between a party and the processes of its jobs: certificates too, as users share the loopback."""
+    resources = {"host": "localhost", "connection_security": _SECURITY}
+    return {"allow_adhoc_conns": False, "internal": {"scheme": "tcp", "resources": resources}}
 
 
 def _logs() -> dict[str, Any]:
@@ -180,6 +190,13 @@ def _logs() -> dict[str, Any]:
         "handlers": {"console": console},
         "loggers": {"root": {"level": "WARNING", "handlers": ["console"]}},
     }
+
+
+def _clear(folder: Path) -> None:
+    """NVIDIA FLARE also reads whatever files of certain names it finds: none but ours are there."""
+    shutil.rmtree(folder / "local", ignore_errors=True)
+    for one in (folder / "startup").glob("*.json"):
+        one.unlink()
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

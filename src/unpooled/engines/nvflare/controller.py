@@ -21,6 +21,8 @@ from nvflare.apis.signal import Signal
 
 from unpooled.engines.nvflare.wire import ASK, QUESTION, REPLY, Line, Request, Response
 
+LARGEST = 2**28
+"""Bytes of a reply, past which it is not taken."""
 GLANCE = 0.5
 """Seconds between two looks at whether anybody has gone."""
 
@@ -67,8 +69,8 @@ class Relay(Controller):
             self.cancel_task(task)
         missing = [site for site in tasks if site not in replies]
         gone = [site for site in missing if self.get_client_disconnect_time(site)]
-        answers = {site: reply for site, reply in replies.items() if isinstance(reply, bytes)}
-        return Response(answers, gone)
+        taken = {site: reply if isinstance(reply, bytes) else b"" for site, reply in replies.items()}
+        return Response({site: reply for site, reply in taken.items() if len(reply) <= LARGEST}, gone)
 
     def _collect(
         self, arrived: SimpleQueue[tuple[str, Any]], request: Request, stop: Signal

@@ -39,7 +39,7 @@ class Remote:
 
     folder: Path
     seconds: float = 600.0
-    """How long a site may take for one answer."""
+    """How long a site may take for one answer, or to come back."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
@@ -53,7 +53,7 @@ class Flare:
     """See `unpooled.protocol.engine.Engine`."""
 
     def __init__(self, coordinator: Path, study: Study, sites: tuple[str, ...], *, seconds: float) -> None:
-        self._passage = Passage(coordinator, study.name)
+        self._passage = Passage(coordinator, seconds)
         self._study = study.model_dump_json(exclude={"sites"})
         self._sites, self._seconds = sites, seconds
         self._run, self._round = secrets.token_bytes(16), 0
@@ -99,7 +99,7 @@ class Flare:
         found: dict[str, tuple[Message, Traffic]] = {}
         while waiting := [name for name in self._sites if name not in found]:
             sent = {name: self._sealed(question, name) for name in waiting}
-            response = self._passage.put(sent, self._seconds)
+            response = self._passage.put(sent)
             for name, sealed in response.replies.items():
                 try:
                     found[name] = _opened(sealed, sent[name], name)
@@ -115,7 +115,7 @@ class Flare:
             gone = name in response.gone
             self._failed(name, "it has gone" if gone else f"no answer within {self._seconds:g} s")
         if silent:
-            self._passage.leave()
+            self._passage.leave(stuck=True)
             raise Ended
 
     def _failed(self, site: str, reason: str) -> None:

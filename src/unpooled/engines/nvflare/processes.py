@@ -50,11 +50,11 @@ class Party:
 
     def stop(self, grace: float = 5.0) -> None:
         """Ask it to end; after `grace` seconds at most, end it and everything that it started."""
-        family = _family(self.process.pid)
+        family = self._family()
         if self.alive:
             self.process.terminate()
             self.wait(grace)
-        family |= _family(self.process.pid) | _of_kit(self.folder)
+        family |= self._family() | _of_kit(self.folder)
         for one in family:
             with suppress(psutil.NoSuchProcess):
                 one.kill()
@@ -65,12 +65,19 @@ class Party:
         while any(_runs(one) for one in family) and time.monotonic() < until:
             time.sleep(0.02)
 
+    def _family(self) -> set[psutil.Process]:
+        """This process and everything it started; nobody, once its number may be somebody else's."""
+        if not self.alive:
+            return set()
+        head = psutil.Process(self.process.pid)
+        return {head, *head.children(recursive=True)}
+
 
 def start_server(folder: str | Path) -> Party:
     """Start the coordinator's server from its kit."""
     folder = Path(folder).absolute()
     badge = read_badge(folder)
-    _require_free(badge.port)
+    _require_free("127.0.0.1" if badge.host == "localhost" else "", badge.port)
     configure_server(folder, badge)
     return _start(folder, "server", [f"org={badge.organisation}"], {STORAGE: str(folder / "storage")})
 
@@ -144,26 +151,17 @@ def _require_plain(folder: Path) -> None:
             )
 
 
-def _require_free(port: int) -> None:
+def _require_free(address: str, port: int) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((address, port))
         except OSError as error:
             raise EngineError(
                 f"the coordinator must be able to listen at port {port}",
                 found=error.strerror or type(error).__name__,
                 remedy="stop whoever listens there, or give the consortium another port",
             ) from None
-
-
-def _family(pid: int) -> set[psutil.Process]:
-    """A process and everything it started, as far as it still runs."""
-    try:
-        head = psutil.Process(pid)
-        return {head, *head.children(recursive=True)}
-    except psutil.NoSuchProcess:
-        return set()
 
 
 def _of_kit(folder: Path) -> set[psutil.Process]:

@@ -48,11 +48,17 @@ def rehearsal(study: Study, sources: Mapping[str, Source], folder: Path) -> Iter
         server = start_server(kits.server)
         started.callback(server.stop)
         wait_until_listening("localhost", port, server)
-        sites = {}
+        sites: dict[str, Party] = {}
+        started.callback(_stop, sites)
         for name, own in folders.items():
             sites[name] = start_site(own / KIT)
-            started.callback(sites[name].stop)
         yield Rehearsal(kits, port, folders, server, sites)
+
+
+def _stop(sites: dict[str, Party]) -> None:
+    """Those who take part at the end, whoever began."""
+    for site in sites.values():
+        site.stop()
 
 
 def free_port() -> int:

@@ -36,10 +36,9 @@ def session(coordinator: Path) -> Iterator[Session]:
         opened.close()
 
 
-def connected(coordinator: Path) -> set[str]:
+def connected(visit: Session) -> set[str]:
     """The sites that have called lately."""
-    with session(coordinator) as visit:
-        clients = visit.get_system_info().client_info
+    clients = visit.get_system_info().client_info
     return {one.name for one in clients if time.time() - (one.last_connect_time or 0.0) < FRESH}
 
 

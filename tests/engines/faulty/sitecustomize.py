@@ -1,0 +1,38 @@
+"""On a site's path, makes its answers wrong in the way that the file `fault` in the site's folder says."""
+
+import sys
+
+if any("worker_process" in word for word in sys.orig_argv):
+    import dataclasses
+
+    import jax
+    import numpy as np
+
+    from unpooled.protocol.codec import decode, encode
+    from unpooled.protocol.envelope import Answered, digest, open_reply
+    from unpooled.protocol.messages import Statistics
+    from unpooled.site.desk import Desk
+
+    answer, first = Desk.answer, []
+
+    def wrong(self: Desk, sealed: bytes) -> bytes:
+        true = answer(self, sealed)
+        first.append(true)
+        path = self._folder.folder / "fault"
+        fault = path.read_text() if path.exists() else ""
+        name = self._folder.name
+        reply = decode(open_reply(true, sealed, name))
+        if not isinstance(reply, Statistics) or not fault:
+            return true
+        if fault == "replay":
+            return first[0]
+        if fault == "huge":
+            return b"\0" * 2**30
+        change = {
+            "nan": lambda leaf: np.full_like(leaf, np.nan),
+            "shape": lambda leaf: leaf[..., None],
+        }
+        moved = dataclasses.replace(reply, total=jax.tree.map(change[fault], reply.total))
+        return Answered(name, digest(sealed), encode(moved)).seal()
+
+    Desk.answer = wrong
