@@ -89,6 +89,7 @@ def test_a_lost_site_stops_the_study_and_once_back_it_goes_on(
     np.testing.assert_array_equal(model.result_.site_effects, here.result_.site_effects)
 
 
+@pytest.mark.thorough
 def test_with_min_sites_a_study_begins_anew_without_the_lost_one(stage: Rehearsal, tmp_path: Path) -> None:
     asked = study("fewer", min_sites=2)
     try:

@@ -60,7 +60,7 @@ def start(coordinator: Coordinator = Path("consortium/coordinator"), debug: Debu
         badge = read_badge(coordinator / "server")
         server = start_server(coordinator / "server")
         try:
-            wait_until_listening(badge.host, badge.port, server)
+            wait_until_listening("localhost", badge.port, server)
             typer.echo(f"Listening at {badge.host}:{badge.port} for {', '.join(everybody)}. Ctrl-C ends it.")
             _watch(coordinator, server)
         except KeyboardInterrupt:
