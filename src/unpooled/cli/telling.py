@@ -25,7 +25,7 @@ def tell_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> 
         return
     console.print(sites_table(content))
     console.print(spent(content), highlight=False)
-    for said in (choice(content), floor(content)):
+    for said in (absent(content), choice(content), floor(content)):
         if said:
             console.print(said, highlight=False, soft_wrap=True)
     files = f"Everything is in {folder}: result.json, summary.csv, figures/, …"
@@ -45,6 +45,12 @@ def sentence(content: dict[str, Any]) -> str:
         f"'{content['treatment']}' changes '{content['outcome']}' by {content['ate']:+.3g}{unit} on average "
         f"({content['interval_probability']:.0%} interval {lower:.3g} to {upper:.3g}), {over}"
     )
+
+
+def absent(content: dict[str, Any]) -> str:
+    """Who was to answer and did not."""
+    lost = [f"{site} ({reason})" for site, reason in content.get("left_out", {}).items()]
+    return f"No number rests on: {', '.join(lost)}." if lost else ""
 
 
 def choice(content: dict[str, Any]) -> str:
