@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unpooled.data import split
+    from unpooled.engines.nvflare.engine import Remote
     from unpooled.errors import UnpooledError
     from unpooled.estimators import CausalFI, CausalRFF, FedCI, load
     from unpooled.estimators.sensitivity import sensitivity
@@ -21,6 +22,7 @@ _HOMES = {
     "CausalRFF": "unpooled.estimators",
     "FedCI": "unpooled.estimators",
     "Limits": "unpooled.site.limits",
+    "Remote": "unpooled.engines.nvflare.engine",
     "Study": "unpooled.study",
     "UnpooledError": "unpooled.errors",
     "load": "unpooled.estimators",
@@ -34,6 +36,7 @@ __all__ = [
     "CausalRFF",
     "FedCI",
     "Limits",
+    "Remote",
     "Study",
     "UnpooledError",
     "load",

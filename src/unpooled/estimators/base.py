@@ -55,7 +55,7 @@ class Estimator(BaseEstimator):
             The question. Its `seed` and method settings are overruled by this estimator's.
         sites : mapping, optional
             A table for each site: a frame, a CSV or Parquet path, or ``(url, query)``; else the study's own.
-            Or sites that are elsewhere, such as ``unpooled.engines.nvflare.engine.Remote("coordinator/")``.
+            Or sites that are elsewhere, such as ``unpooled.Remote("coordinator/")``.
         limits : Limits, optional
             Disclosure limits; off by default, because here one person holds every table.
         watch : callable, optional

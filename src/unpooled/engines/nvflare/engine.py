@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -29,24 +28,18 @@ ATTEMPTS = 2
 Exchanged = tuple[dict[str, Message], dict[str, Traffic]]
 
 
-@dataclass(frozen=True)
 class Remote:
-    """The sites that have a kit of this coordinator.
+    """The sites that have a kit of this coordinator: give it to `fit` in place of tables.
 
-    >>> Remote("coordinator/").folder.name
-    'coordinator'
+    `seconds` is how long a site may take for one answer, or to come back.
     """
 
-    folder: Path
-    seconds: float = 600.0
-    """How long a site may take for one answer, or to come back."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", Path(self.folder))
+    def __init__(self, coordinator: Path | str, seconds: float = 600.0) -> None:
+        self._coordinator, self._seconds = Path(coordinator), seconds
 
     def engine(self, study: Study) -> Flare:
         """To be used in a `with`: the job ends with it."""
-        return Flare(self.folder, study, tuple(members(self.folder)), seconds=self.seconds)
+        return Flare(self._coordinator, study, members(self._coordinator), seconds=self._seconds)
 
 
 class Flare:
