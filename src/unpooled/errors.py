@@ -76,7 +76,7 @@ class SiteLost(EngineError):
         super().__init__(
             "every site of the study must answer",
             found=f"site '{site}': {reason}",
-            remedy="bring it back and go on with --resume; or give the study min_sites, to rest on fewer",
+            remedy="bring it back and go on with --resume; a new study may say min_sites, to rest on fewer",
         )
 
 

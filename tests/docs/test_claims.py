@@ -53,7 +53,13 @@ def stages_of(name: str) -> dict[str, Any]:
     return {type(stage).__name__: stage for stage in stages.values()}
 
 
-PAGES = {"fedci": "README.md", "causal_rff": "docs/causal_rff.md", "causal_fi": "docs/causal_fi.md"}
+PAGES = {
+    "fedci": "README.md",
+    "causal_rff": "docs/causal_rff.md",
+    "causal_fi": "docs/causal_fi.md",
+    "aipw": "docs/comparators.md",
+    "meta_analysis": "docs/comparators.md",
+}
 
 
 @pytest.mark.parametrize(("method", "page"), PAGES.items())

@@ -72,7 +72,7 @@ def test_make_targets_exist() -> None:
 def test_commands_and_their_options_exist(words: list[str]) -> None:
     environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
     script = "from unpooled.cli.app import main; main()"
-    command = words[1:3] if words[1] == "benchmark" else words[1:2]
+    command = words[1:3] if words[1] in ("benchmark", "coordinator", "site") else words[1:2]
     run = [sys.executable, "-c", script, *command, "--help"]
     done = subprocess.run(run, capture_output=True, text=True, env=environment, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -31,8 +31,10 @@ def join(
         from unpooled.site.folder import SiteFolder
 
         own = (folder or Path(kit.stem)).absolute()
+        _require_new(own)
+        source = _source(data, query)
         unpacked = unpack(kit, own / KIT)
-        SiteFolder.create(own, read_badge(unpacked).name, _source(data, query))
+        SiteFolder.create(own, read_badge(unpacked).name, source)
         _serve(own)
 
 
@@ -42,15 +44,31 @@ def start(folder: SiteFolderOption = Path("."), debug: Debug = 0) -> None:
         _serve(folder.absolute())
 
 
+def _require_new(folder: Path) -> None:
+    from unpooled.errors import ResultsError
+
+    if (folder / "site.toml").exists():
+        raise ResultsError(
+            "a kit is taken up once",
+            found=f"{folder} is a site's folder already",
+            remedy=f"unpooled site start --folder {folder}",
+        )
+
+
 def _source(data: str, query: str | None) -> Source:
     from pydantic import ValidationError
 
+    from unpooled.errors import StudyError
     from unpooled.study import Source
     from unpooled.study.study import explain
 
     try:
         if "://" in data:
             return Source(url=data, query=query)
+        if not Path(data).is_file():
+            raise StudyError(
+                "the site's table must be there", found=f"no file {data}", remedy="correct --data"
+            )
         return Source(path=str(Path(data).absolute()), query=query)
     except ValidationError as error:
         raise explain(error) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,15 +52,17 @@ def run(
 
         asked = _read(study, seed)
         with claimed(output, resume=resume) as folder:
-            sites = _remote(coordinator, patience) if engine is Way.nvflare else None
+            sites = (
+                _remote(coordinator, patience, show=not (quiet or json)) if engine is Way.nvflare else None
+            )
             conduct(asked, folder, resume=resume, show=not (quiet or json), sites=sites)
         tell_result(folder, as_json=json, quiet=quiet)
 
 
-def _remote(coordinator: Path, patience: float) -> Elsewhere:
+def _remote(coordinator: Path, patience: float, *, show: bool) -> Elsewhere:
     from unpooled.engines.nvflare.engine import Remote
 
-    return Remote(coordinator, patience)
+    return Remote(coordinator, patience, tell=partial(typer.echo, err=True) if show else lambda _: None)
 
 
 def _read(path: Path, seed: int | None) -> Study:

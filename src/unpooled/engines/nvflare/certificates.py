@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 from datetime import UTC, datetime
@@ -101,6 +102,8 @@ def _trouble(error: Exception, host: str, timeout: float) -> tuple[str, str]:
             )
         case ConnectionRefusedError():
             return "nobody listens there", "start the coordinator first, and check host and port"
+        case OSError(errno=errno.ENETUNREACH | errno.EHOSTUNREACH):
+            return "no way leads there", "let this one outbound connection pass the firewall"
         case TimeoutError():
             return f"no answer within {timeout:.0f} s", "let this one outbound connection pass the firewall"
         case ssl.SSLCertVerificationError(verify_code=code) if code == _EXPIRED:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -28,27 +29,34 @@ ATTEMPTS = 2
 Exchanged = tuple[dict[str, Message], dict[str, Traffic]]
 
 
+def _silent(_: str) -> None: ...
+
+
 class Remote:
     """The sites that have a kit of this coordinator: give it to `fit` in place of tables.
 
-    `seconds` is how long a site may take for one answer, or to come back.
+    `seconds` is how long a site may take for one answer, or to come back; `tell` hears what is waited for.
     """
 
-    def __init__(self, coordinator: Path | str, seconds: float = 600.0) -> None:
-        self._coordinator, self._seconds = Path(coordinator), seconds
+    def __init__(
+        self, coordinator: Path | str, seconds: float = 600.0, *, tell: Callable[[str], None] = _silent
+    ) -> None:
+        self._coordinator, self._seconds, self._tell = Path(coordinator), seconds, tell
 
     def engine(self, study: Study) -> Flare:
         """To be used in a `with`: the job ends with it."""
-        return Flare(self._coordinator, study, members(self._coordinator), seconds=self._seconds)
+        sites = members(self._coordinator)
+        return Flare(Passage(self._coordinator, self._seconds, self._tell), study, sites, self._tell)
 
 
 class Flare:
     """See `unpooled.protocol.engine.Engine`."""
 
-    def __init__(self, coordinator: Path, study: Study, sites: tuple[str, ...], *, seconds: float) -> None:
-        self._passage = Passage(coordinator, seconds)
+    def __init__(
+        self, passage: Passage, study: Study, sites: tuple[str, ...], tell: Callable[[str], None]
+    ) -> None:
+        self._passage, self._sites, self._tell = passage, sites, tell
         self._study = study.model_dump_json(exclude={"sites"})
-        self._sites, self._seconds = sites, seconds
         self._run, self._round = secrets.token_bytes(16), 0
         self._adopted: Adopt | None = None
         self._failures: Counter[str] = Counter()
@@ -65,6 +73,7 @@ class Flare:
 
     def go_on_without(self, site: str) -> None:
         """From now on the other sites are asked, from the beginning."""
+        self._tell(f"without {site}, from the beginning")
         self._passage.leave()
         self._sites = tuple(name for name in self._sites if name != site)
         self._adopted = None
@@ -77,6 +86,7 @@ class Flare:
                     self._put(self._adopted)
                 found = self._put(question)
             except Ended:
+                self._tell("the job has ended; putting it again")
                 continue
             if isinstance(question, Adopt):
                 self._adopted = question
@@ -106,7 +116,7 @@ class Flare:
         silent = [name for name in waiting if name not in response.replies]
         for name in silent:
             gone = name in response.gone
-            self._failed(name, "it has gone" if gone else f"no answer within {self._seconds:g} s")
+            self._failed(name, "it has gone" if gone else f"no answer within {self._passage.seconds:g} s")
         if silent:
             self._passage.leave(stuck=True)
             raise Ended

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -29,8 +30,8 @@ class Ended(Exception):
 class Passage:
     """Opened when it is needed, left when it is of no more use, and opened again."""
 
-    def __init__(self, coordinator: Path, seconds: float) -> None:
-        self._coordinator, self._seconds = coordinator, seconds
+    def __init__(self, coordinator: Path, seconds: float, tell: Callable[[str], None]) -> None:
+        self._coordinator, self.seconds, self._tell = coordinator, seconds, tell
         self._job, self._line, self._held = "", None, ExitStack()
 
     def open_to(self, sites: tuple[str, ...]) -> bool:
@@ -50,8 +51,8 @@ class Passage:
         """What the sites answer in time."""
         assert self._line is not None
         try:
-            self._line.send(Request(questions, self._seconds))
-            return Response(*self._line.receive(self._seconds + GRACE))  # type: ignore[arg-type]
+            self._line.send(Request(questions, self.seconds))
+            return Response(*self._line.receive(self.seconds + GRACE))  # type: ignore[arg-type]
         except (EOFError, TimeoutError) as error:
             self.leave(stuck=isinstance(error, TimeoutError))
             raise Ended from None
@@ -70,15 +71,19 @@ class Passage:
         address = folder / "line"  # in a folder that only this user may enter
         listening.bind(str(address))
         listening.listen(1)
+        self._tell(f"calling {', '.join(sites)}")
         self._job = visit.submit_job(str(write_job(folder, "study", sites, str(address))))
         self._line = self._held.enter_context(Line(self._called(visit, listening)))
 
     def _await(self, visit: Session, sites: tuple[str, ...]) -> None:
         """Until all of them are connected."""
-        until = time.monotonic() + self._seconds
+        until, told = time.monotonic() + self.seconds, False
         while absent := [name for name in sites if name not in connected(visit)]:
+            if not told:
+                self._tell(f"waiting for {', '.join(absent)}, at most {self.seconds:g} s")
+            told = True
             if time.monotonic() > until:
-                raise SiteLost(absent[0], f"not connected for {self._seconds:g} s")
+                raise SiteLost(absent[0], f"not connected for {self.seconds:g} s")
             time.sleep(LOOK)
 
     def _called(self, visit: Session, listening: socket.socket) -> socket.socket:

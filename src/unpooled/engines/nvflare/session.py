@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -21,6 +22,7 @@ FRESH = 12.0
 @contextmanager
 def session(coordinator: Path) -> Iterator[Session]:
     """A visit; closed at its end, or the caller would never end."""
+    logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # what goes wrong is said below, in a sentence
     try:
         with redirect_stdout(io.StringIO()):  # it announces itself
             opened = new_secure_session(LEAD, str(coordinator / "lead"), timeout=10.0)
@@ -28,7 +30,7 @@ def session(coordinator: Path) -> Iterator[Session]:
         raise EngineError(
             "the coordinator must be running",
             found=f"nobody answers at its address ({type(error).__name__})",
-            remedy="start it with `unpooled coordinator start`, then go on with --resume",
+            remedy="start it with `unpooled coordinator start`; a study that had begun goes on with --resume",
         ) from None
     try:
         yield opened

@@ -25,7 +25,7 @@ class Augmenting(Stage):
     model: Model
     reveals: ClassVar[str] = (
         "by arm, over people whose missing confounders are drawn: at this site the number of people, sums of "
-        "the outcome and of the outcome model's slopes; summed over sites products of confounders, of "
+        "the outcome and of the outcome model's slopes; for sums over sites products of confounders, of "
         "slopes, and of confounders with drawn latents of treatment and levels"
     )
 

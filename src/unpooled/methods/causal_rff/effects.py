@@ -94,7 +94,7 @@ class HeldOut(Stage):
     """How likely each model finds the outcomes of people it has not seen."""
 
     models: tuple[Model, ...]
-    reveals: ClassVar[str] = "summed over sites: log density of held-out outcomes under each model"
+    reveals: ClassVar[str] = "for sums over sites: log density of held-out outcomes under each model"
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
         fixed = parameters["fixed"]

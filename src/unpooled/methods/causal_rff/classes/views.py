@@ -114,7 +114,7 @@ class Classes(Stage):
     outcome: OutcomeScale
     drawn: bool = eqx.field(static=True)
     reveals: ClassVar[str] = (
-        "by arm and latent class: expected number of people and sum of outcomes at this site; summed over "
+        "by arm and latent class: expected number of people and sum of outcomes at this site; for sums over "
         "sites: sums of the covariates by latent class"
     )
 

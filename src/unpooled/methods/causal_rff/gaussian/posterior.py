@@ -29,7 +29,7 @@ class Moments(Stage):
     sampler: Sampler
     reveals: ClassVar[str] = (
         "by arm, at this site: products of the features of people's drawn latent confounders, and their "
-        "sums weighted by the outcome; summed over sites: the share of Metropolis proposals taken"
+        "sums weighted by the outcome; for sums over sites: the share of Metropolis proposals taken"
     )
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
