@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from unpooled.data import split
     from unpooled.engines.nvflare.engine import Remote
     from unpooled.errors import UnpooledError
-    from unpooled.estimators import CausalFI, CausalRFF, FedCI, load
+    from unpooled.estimators import AIPW, CausalFI, CausalRFF, FedCI, MetaAnalysis, load
     from unpooled.estimators.sensitivity import sensitivity
     from unpooled.site.limits import Limits
     from unpooled.study import Study, read_study
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AIPW": "unpooled.estimators",
     "CausalFI": "unpooled.estimators",
     "CausalRFF": "unpooled.estimators",
     "FedCI": "unpooled.estimators",
     "Limits": "unpooled.site.limits",
+    "MetaAnalysis": "unpooled.estimators",
     "Remote": "unpooled.engines.nvflare.engine",
     "Study": "unpooled.study",
     "UnpooledError": "unpooled.errors",
@@ -32,10 +34,12 @@ _HOMES = {
 }
 
 __all__ = [
+    "AIPW",
     "CausalFI",
     "CausalRFF",
     "FedCI",
     "Limits",
+    "MetaAnalysis",
     "Remote",
     "Study",
     "UnpooledError",

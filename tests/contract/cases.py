@@ -33,11 +33,22 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "causal_rff, observed": ("causal_rff", {"draws": 40, "confounding": "observed", "frequencies": 3}),
     "causal_fi": ("causal_fi", {"draws": 40, "sweeps": 10, "structure": "linear"}),
+    "aipw": ("aipw", {"draws": 40}),
+    "aipw, weights": ("aipw", {"draws": 40, "estimator": "ipw", "folds": 2}),
+    "meta_analysis": ("meta_analysis", {"draws": 40}),
     "causal_rff, transfer": (
         "causal_rff",
         {"draws": 40, "confounding": "observed", "frequencies": 1, "site_terms": "transfer"},
     ),
 }
 """A name, the method, and settings that make it quick."""
+SLOWEST = {
+    "fedci, variational",
+    "causal_rff",
+    "causal_rff, gaussian",
+    "causal_rff, transfer",
+    "aipw, weights",
+}
+"""Those that compile for long, where a quicker case of the same method is there."""
 
 ENGINES: dict[str, Callable[[Mapping[str, Site]], Engine]] = {"in_process": InProcess}

@@ -14,7 +14,7 @@ from jax import monitoring
 from sklearn.base import clone
 
 import unpooled
-from contract.cases import CASES, ENGINES
+from contract.cases import CASES, ENGINES, SLOWEST
 from oracle.world import SIZES, STUDY, frames
 from unpooled.coordinator.rounds import Conduct, Round
 from unpooled.coordinator.study_rounds import ROUNDS_BEFORE_FITTING, study_rounds
@@ -47,7 +47,10 @@ def estimator(case: str, seed: int = 1) -> Estimator:
     return ESTIMATORS[method](seed=seed, **settings)
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.thorough] * (name in SLOWEST)) for name in CASES],
+)
 def case(request: pytest.FixtureRequest) -> str:
     return request.param
 

@@ -15,13 +15,20 @@ import pytest
 from tests.docs.markdown import PAGES, ROOT, blocks, links, quoted
 
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
+SLOWEST = {"causal_fi.md", "causal_rff.md"}
+"""Pages whose examples compile for a minute."""
 LANGUAGES = {"python", "console", "text"}
 """Executed, looked up, and what is output or a drawing."""
 
 
 def pages_with(language: str) -> list[Any]:
     found = [page for page in PAGES if any(block.language == language for block in blocks(page))]
-    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in found]
+    return [
+        pytest.param(
+            page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.thorough] * (page.name in SLOWEST)
+        )
+        for page in found
+    ]
 
 
 @pytest.mark.slow

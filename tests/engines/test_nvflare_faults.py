@@ -77,6 +77,7 @@ def test_a_site_that_hangs_gets_another_chance(stage: Rehearsal, here: Estimator
     np.testing.assert_array_equal(model.result_.site_effects, here.result_.site_effects)
 
 
+@pytest.mark.thorough
 def test_a_lost_site_stops_the_study_and_once_back_it_goes_on(
     stage: Rehearsal, here: Estimator, tmp_path: Path
 ) -> None:

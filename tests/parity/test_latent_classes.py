@@ -176,6 +176,7 @@ def test_the_bound_never_falls(binary: bool) -> None:
     assert bounds[-1] > bounds[0] + 1.0
 
 
+@pytest.mark.thorough
 def test_fewer_classes_travel_than_there_is_room_for_and_nothing_changes() -> None:
     rows = site_rows(people(False), False)
     stage = Classes(COLUMNS, OutcomeScale(jnp.ones(()), False), drawn=False)

@@ -3,16 +3,20 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from unpooled.estimators.aipw import AIPW
 from unpooled.estimators.base import Estimator
 from unpooled.estimators.causal_fi import CausalFI
 from unpooled.estimators.causal_rff import CausalRFF
 from unpooled.estimators.fedci import FedCI
+from unpooled.estimators.meta_analysis import MetaAnalysis
 from unpooled.estimators.result import Result
 
 ESTIMATORS: dict[str, Callable[..., Estimator]] = {
+    "aipw": AIPW,
     "causal_fi": CausalFI,
     "causal_rff": CausalRFF,
     "fedci": FedCI,
+    "meta_analysis": MetaAnalysis,
 }
 
 
@@ -32,4 +36,15 @@ def load(folder: Path | str) -> Estimator:
     return model
 
 
-__all__ = ["ESTIMATORS", "CausalFI", "CausalRFF", "Estimator", "FedCI", "Result", "load", "of_study"]
+__all__ = [
+    "ESTIMATORS",
+    "AIPW",
+    "CausalFI",
+    "CausalRFF",
+    "Estimator",
+    "FedCI",
+    "MetaAnalysis",
+    "Result",
+    "load",
+    "of_study",
+]

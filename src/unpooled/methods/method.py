@@ -16,7 +16,9 @@ from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 from unpooled.study import Study
 
-METHODS = {name: f"unpooled.methods.{name}" for name in ("fedci", "causal_rff", "causal_fi")}
+METHODS = {
+    name: f"unpooled.methods.{name}" for name in ("fedci", "causal_rff", "causal_fi", "aipw", "meta_analysis")
+}
 """A new method joins with a folder and a line."""
 
 

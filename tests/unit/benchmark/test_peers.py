@@ -11,6 +11,7 @@ from unpooled.benchmark.contenders.networks import mmd, wasserstein, without_hel
 from unpooled.benchmark.contenders.peer import Predict, Said, Table
 
 NAMES = [contender.name for contender in CONTENDERS.values() if contender.arrangements == PEER]
+SLOWEST = {"cevae", "cfr-mmd", "cfr-wasserstein"}
 
 
 def _lines(rows: int) -> Case:
@@ -28,7 +29,9 @@ def _lines(rows: int) -> Case:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] * (name in SLOWEST)) for name in NAMES]
+)
 def test_a_peer_does_better_than_the_best_single_effect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     contender = CONTENDERS[name]
     if contender.missing():

@@ -144,6 +144,7 @@ def test_sites_refuse_neither_arms_folds_nor_levels(cases: dict[str, Case]) -> N
         assert not [reason for reason in found if "features per row" not in reason], name
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_fedci_fits_under_the_sites_limits(cases: dict[str, Case]) -> None:
     case = next(iter(cases.values()))

@@ -103,6 +103,7 @@ def _textbook(values: np.ndarray) -> np.ndarray:
     return np.array([square[:P].mean(), own[:, 0].mean(), own[:, 1].mean(), np.mean(left**2 + spread)])
 
 
+@pytest.mark.thorough
 def test_a_step_of_the_variances_is_the_textbooks_expectation_maximisation() -> None:
     values = np.array([0.8, 0.3, 1.5, 0.9])
     step = expectation_step(_evidence, jnp.asarray(values), LEVELS)

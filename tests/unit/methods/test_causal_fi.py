@@ -35,6 +35,7 @@ def fitted(made: dict[str, pd.DataFrame], **changed: object) -> up.CausalFI:
     return up.CausalFI(seed=1, **QUICK).fit(study(**changed), made)  # type: ignore[return-value]
 
 
+@pytest.mark.thorough
 def test_new_people_may_lack_what_nobody_lacked_in_training() -> None:
     made = tables()
     assert made["site1"]["u2"].isna().any()
@@ -142,6 +143,7 @@ def test_people_whose_treatment_or_outcome_is_missing_are_refused_or_left_out() 
     assert model.summary()["n"].tolist() == [85, 87, 90, 262]
 
 
+@pytest.mark.thorough
 def test_a_shift_of_nothing_is_the_main_analysis_bit_for_bit() -> None:
     made = tables()
     main = fitted(made)

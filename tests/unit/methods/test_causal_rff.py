@@ -57,6 +57,7 @@ def test_constant_covariates_are_refused_by_name() -> None:
         up.CausalRFF(seed=1, **QUICK).fit(study(), made)
 
 
+@pytest.mark.thorough
 def test_a_covariate_that_separates_the_arms_of_a_site_is_refused_unless_chance_may_do_it() -> None:
     made = tables()
     made["site1"]["x2"] = made["site1"]["w"]
@@ -68,6 +69,7 @@ def test_a_covariate_that_separates_the_arms_of_a_site_is_refused_unless_chance_
     assert np.isfinite(up.CausalRFF(seed=1, **QUICK).fit(study(), few).ate())
 
 
+@pytest.mark.thorough
 def test_categorical_proxies_take_part() -> None:
     made = tables()
     for index, frame in enumerate(made.values()):
@@ -77,6 +79,7 @@ def test_categorical_proxies_take_part() -> None:
     assert np.all(np.isfinite(model.effect(people, site="site1")))
 
 
+@pytest.mark.thorough
 def test_a_binary_outcomes_effects_are_differences_of_chances() -> None:
     made = tables()
     for frame in made.values():

@@ -76,6 +76,7 @@ def test_padding_and_people_held_out_do_not_count() -> None:
     np.testing.assert_allclose(loss(made, free, rows, fold=2), -each[seen["fold"] != 2].sum(), rtol=1e-12)
 
 
+@pytest.mark.thorough
 def test_without_transfer_a_site_says_nothing_of_anothers_coefficients() -> None:
     rows, _ = slow.people(site=SITE)
     for transfer, others in ((0.0, False), (0.5, True)):

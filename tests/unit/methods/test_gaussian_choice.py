@@ -23,7 +23,7 @@ QUICK: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("confounding", "latent", "names"),
     [
-        ("latent", "both", {"categorical", "gaussian"}),
+        pytest.param("latent", "both", {"categorical", "gaussian"}, marks=pytest.mark.thorough),
         ("auto", "gaussian", {"observed", "categorical", "gaussian"}),
     ],
 )

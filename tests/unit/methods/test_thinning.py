@@ -29,6 +29,7 @@ def test_people_are_kept_evenly_and_padding_is_not_counted(people: int) -> None:
         assert np.ptp(np.diff(kept)) <= 1
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_thinned_fit_is_everybodys_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     made = simulate("fedci-data1", sites=3, rows=200, test_rows=100, seed=5)

@@ -22,6 +22,7 @@ class FakeOutcome:
             "structures": {"isotropic": {"objective": 1.5, "evaluations": 3, "history": [9.0, 2.0, 1.5]}},
         }
     )
+    left_out: dict = field(default_factory=dict)
     cost: dict = field(
         default_factory=lambda: {
             "rounds": 3,

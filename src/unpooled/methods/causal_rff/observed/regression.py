@@ -52,8 +52,8 @@ class Regression(Stage):
     width: int = eqx.field(static=True)
     """In how many of the features a site may differ: 1 (offsets) or all."""
     reveals: ClassVar[str] = (
-        "for sums over sites: products of the covariates' features by arm; at this site: sums of the features "
-        "and of the outcome by arm (where sites may differ in every coefficient, the products too)"
+        "for sums over sites: products of the covariates' features by arm; at this site: sums of the "
+        "features and of the outcome by arm (where sites may differ in every coefficient, the products too)"
     )
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:

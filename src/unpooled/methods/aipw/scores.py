@@ -1,0 +1,60 @@
+"""What an estimate and its standard error need of a site, once the regressions are known."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from unpooled.methods.aipw.regressions import features
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Stage
+
+
+class Scores(Stage):
+    """ψ = μ₁ − μ₀ + w(y − μ₁)/e − (1 − w)(y − μ₀)/(1 − e), everybody by the fits without their fold."""
+
+    trim: float = eqx.field(static=True)
+    reveals: ClassVar[str] = (
+        "at this site: number of people, sum and sum of squares of their doubly robust scores; for sums "
+        "over sites: how many propensities were clipped"
+    )
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        own = parameters["each"]
+        chance, clipped = _propensity(own["treatment"], rows, self.trim)
+        means = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][rows.fold])
+        seen = jnp.where(rows.treatment > 0.0, means[1], means[0])
+        weight = rows.treatment / chance - (1.0 - rows.treatment) / (1.0 - chance)
+        score = rows.present * (means[1] - means[0] + weight * (rows.outcome - seen))
+        each = {"people": rows.present.sum(), "sum": score.sum(), "square": score @ score}
+        return {"total": {"clipped": rows.present @ clipped}, "each": each}
+
+
+class WeightedOutcomes(Stage):
+    """Weighted means by arm and what their influence functions need, weights 1/e and 1/(1 − e)."""
+
+    trim: float = eqx.field(static=True)
+    reveals: ClassVar[str] = (
+        "at this site, by arm: number of people, sums of inverse-propensity weights and of their squares, "
+        "with the outcome and its square; for sums over sites: how many propensities were clipped"
+    )
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        chance, clipped = _propensity(parameters["each"]["treatment"], rows, self.trim)
+        arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
+        weight = arms / jnp.stack([1.0 - chance, chance])
+        powers = jnp.stack([jnp.ones_like(rows.outcome), rows.outcome, rows.outcome**2])
+        each = {"people": arms.sum(axis=1), "sums": weight @ powers[:2].T, "squares": weight**2 @ powers.T}
+        return {"total": {"clipped": rows.present @ clipped}, "each": each}
+
+
+def _propensity(coefficients: Array, rows: Rows, trim: float) -> tuple[Float[Array, " n"], Array]:
+    """By the fit without a person's fold, clipped; and whether it was."""
+    logit = jnp.einsum("nf,nf->n", features(rows.covariates), coefficients[rows.fold])
+    chance = jax.nn.sigmoid(logit)
+    return jnp.clip(chance, trim, 1.0 - trim), (chance < trim) | (chance > 1.0 - trim)

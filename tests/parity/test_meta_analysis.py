@@ -1,0 +1,152 @@
+"""Pooling against numbers worked by hand, a plain version and statsmodels; then sites by themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from statsmodels.stats.meta_analysis import combine_effects
+
+from oracle import aipw as oracle
+from oracle.world import STUDY, frames
+from unpooled import MetaAnalysis
+from unpooled.errors import FitError
+from unpooled.maths.meta_analysis import heterogeneity, pool, shrunken
+from unpooled.methods.aipw.estimates import Estimates
+from unpooled.methods.meta_analysis.fit import site_draws
+
+SIZES = {"north": 40, "south": 65, "east": 50}
+TABLES = frames(SIZES, seed=3)
+RIDGE, TRIM = 0.7, 0.05
+
+
+def fit(tables: dict[str, pd.DataFrame], **settings: Any) -> MetaAnalysis:
+    return MetaAnalysis(**{"seed": 5, "ridge": RIDGE, "trim": TRIM, **settings}).fit(STUDY, tables)
+
+
+# ------------------------------------------------------------------------------- pooling
+
+
+def test_three_studies_by_hand() -> None:
+    """Weights 4, 1, 4: μ = (4·1 + 2 + 4·4)/9 = 22/9; Q = 4(13/9)² + (4/9)² + 4(14/9)² = 1476/81 = 164/9.
+
+    c = 9 − 33/9 = 16/3, so τ² = (164/9 − 2)/(16/3) = 73/24; I² = (164/9 − 2)/(164/9) = 73/82.
+    """
+    estimates, errors = np.array([1.0, 2.0, 4.0]), np.array([0.5, 1.0, 0.5])
+    fixed, spread = pool(estimates, errors), heterogeneity(estimates, errors)
+    assert fixed.estimate == pytest.approx(22 / 9)
+    assert fixed.error == pytest.approx(1 / 3)
+    np.testing.assert_allclose(fixed.weights, [4 / 9, 1 / 9, 4 / 9])
+    assert spread.q == pytest.approx(164 / 9)
+    assert spread.degrees == 2
+    assert spread.p_value == pytest.approx(np.exp(-82 / 9))  # chi-squared with two degrees
+    assert spread.i_squared == pytest.approx(73 / 82)
+    assert spread.tau_squared == pytest.approx(73 / 24)
+    # 1/(1/4 + 73/24) = 24/79 and 1/(1 + 73/24) = 24/97.
+    random = pool(estimates, errors, spread.tau_squared)
+    weights = np.array([1 / 79, 1 / 97, 1 / 79])
+    assert random.estimate == pytest.approx(weights @ estimates / weights.sum())
+    assert random.error == pytest.approx((24 * weights.sum()) ** -0.5)
+
+
+def test_studies_that_agree_have_no_spread_and_one_study_is_itself() -> None:
+    alike = heterogeneity(np.array([2.0, 2.1, 1.9]), np.ones(3))
+    assert (alike.i_squared, alike.tau_squared) == (0.0, 0.0)
+    assert heterogeneity(np.array([2.0, 2.0]), np.ones(2))[:4] == (0.0, 1, 1.0, 0.0)
+    assert heterogeneity(np.array([2.0]), np.array([0.5])) == (0.0, 0, 1.0, 0.0, 0.0)
+    assert pool(np.array([2.0]), np.array([0.5]))[:2] == (2.0, 0.5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pooling_is_that_of_statsmodels_and_of_a_plain_version(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    errors = rng.uniform(0.1, 1.0, size=6)
+    estimates = 1.0 + 0.4 * seed * rng.normal(size=6) + errors * rng.normal(size=6)
+    peer = combine_effects(estimates, errors**2, method_re="dl")
+    plain = oracle.meta_analysis([*estimates], [*errors])
+    spread = heterogeneity(estimates, errors)
+    fixed, random = pool(estimates, errors), pool(estimates, errors, spread.tau_squared)
+    np.testing.assert_allclose(spread.q, [peer.q, plain["q"]])
+    np.testing.assert_allclose(spread.i_squared, [max(peer.i2, 0.0), plain["i_squared"]])
+    np.testing.assert_allclose(spread.tau_squared, [max(peer.tau2, 0.0), plain["tau_squared"]], atol=1e-12)
+    np.testing.assert_allclose(spread.p_value, peer.test_homogeneity().pvalue)
+    np.testing.assert_allclose(fixed[:2], [plain["fixed"], plain["fixed_error"]])
+    np.testing.assert_allclose(fixed[:2], [peer.mean_effect_fe, peer.sd_eff_w_fe])
+    np.testing.assert_allclose(random[:2], [plain["random"], plain["random_error"]])
+    if peer.tau2 > 0.0:
+        np.testing.assert_allclose(random[:2], [peer.mean_effect_re, peer.sd_eff_w_re])
+
+
+def test_shrunken_effects_are_the_posterior_of_a_normal_model() -> None:
+    """By conditioning the joint normal of effects and estimates, the mean μ being known."""
+    estimates, errors, tau_squared, mean = np.array([1.0, 3.0]), np.array([0.5, 2.0]), 0.8, 1.7
+    found = shrunken(estimates, errors, tau_squared)
+    gain = tau_squared / (tau_squared + errors**2)
+    np.testing.assert_allclose(found.constant + found.slope * mean, mean + gain * (estimates - mean))
+    np.testing.assert_allclose(found.sd**2, tau_squared * (1.0 - gain))
+
+
+# ---------------------------------------------------------------------------------- draws
+
+
+def test_draws_of_sites_are_shrunken_and_share_the_mean() -> None:
+    sites = Estimates(np.array([1.0, 2.0, 4.0]), np.array([0.5, 1.0, 0.5]))
+    people, tau_squared = np.array([30.0, 20.0, 50.0]), 0.9
+    drawn = site_draws(sites, tau_squared, people, 4000, 1)
+    gain, pooled = tau_squared / (tau_squared + sites.error**2), pool(*sites, tau_squared)
+    middle = pooled.estimate + gain * (sites.estimate - pooled.estimate)
+    covariance = np.outer(1.0 - gain, 1.0 - gain) * pooled.error**2 + np.diag(gain * sites.error**2)
+    np.testing.assert_allclose(drawn.mean(axis=0), middle, atol=1e-9)
+    np.testing.assert_allclose(np.cov(drawn.T, bias=True), covariance, atol=0.03)
+    share = people / people.sum()
+    np.testing.assert_allclose((drawn @ share).mean(), share @ middle)
+    np.testing.assert_allclose((drawn @ share).var(), share @ covariance @ share, rtol=0.01)
+
+
+@pytest.mark.slow
+def test_with_fixed_effects_the_average_is_the_pooled_estimate() -> None:
+    model = fit(TABLES, effects="fixed")
+    known = model.estimates().loc["fixed effects"]
+    assert model.ate() == pytest.approx(known["estimate"])
+    assert model.ate_draws().std() == pytest.approx(known["standard_error"])
+    assert model.ate("north") == pytest.approx(known["estimate"])
+    assert model.result_.diagnostics["overall"] == model.result_.diagnostics["fixed"]
+
+
+# ---------------------------------------------------------------------------------- sites
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folds", [1, 3])
+def test_sites_by_themselves_and_then_pooled_are_the_plain_version(folds: int) -> None:
+    model = fit(TABLES, folds=folds)
+    table, sd = oracle.table_of(model), model.result_.outcome_sd
+    chosen: dict[str, Any] = {"ridge": RIDGE, "trim": TRIM, "folds": folds, "offsets": False}
+    found = [oracle.mean_and_error(oracle.scores(table.at(site), **chosen)) for site in range(3)]
+    estimates, errors = ([sd * one for one in part] for part in zip(*found, strict=True))
+    known = oracle.meta_analysis(estimates, errors)
+    told = model.estimates()
+    np.testing.assert_allclose(told["estimate"], [*estimates, known["fixed"], known["random"]], rtol=1e-8)
+    both = [known["fixed_error"], known["random_error"]]
+    np.testing.assert_allclose(told["standard_error"], [*errors, *both], rtol=1e-8)
+    for name in ("q", "i_squared", "tau_squared"):
+        np.testing.assert_allclose(model.heterogeneity()[name], known[name], rtol=1e-7, atol=1e-12)
+    assert model.result_.diagnostics["overall"] == model.result_.diagnostics["random"]
+
+
+@pytest.mark.slow
+def test_one_site_is_its_own_pooled_estimate() -> None:
+    model = fit({"north": TABLES["north"]})
+    told = model.estimates()["estimate"].to_numpy()
+    np.testing.assert_allclose(told, told[0])
+    assert model.ate() == pytest.approx(told[0])
+    assert model.heterogeneity()["q"] == 0.0
+
+
+@pytest.mark.slow
+def test_a_site_without_spread_is_refused() -> None:
+    flat = TABLES["north"].assign(y=TABLES["north"]["w"].astype(float))
+    with pytest.raises(FitError, match="standard error"):
+        fit({**TABLES, "north": flat}, ridge=1e-12)
