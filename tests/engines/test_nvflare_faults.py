@@ -119,6 +119,7 @@ def test_a_site_whose_answers_are_wrong_is_named(stage: Rehearsal, fault: str) -
     assert raised.value.site == "south"
 
 
+@pytest.mark.thorough
 def test_a_coordinator_that_was_killed_goes_on_from_its_folder(
     stage: Rehearsal, here: Estimator, tmp_path: Path
 ) -> None:

@@ -18,7 +18,9 @@ PEOPLE = RNG.uniform(0.2, 30.0, (SITES, 2 * MOST)) * ACTIVE
 TOTAL = PEOPLE * RNG.uniform(0.1, 0.9, PEOPLE.shape)
 
 
-@pytest.mark.parametrize("binary", [False, True], ids=["numbers", "0/1"])
+@pytest.mark.parametrize(
+    "binary", [pytest.param(False, marks=pytest.mark.thorough), True], ids=["numbers", "0/1"]
+)
 def test_shares_are_what_changed_outcomes_do_to_the_cells(binary: bool) -> None:
     none = jnp.zeros(0, int)
     cells = make_mixture(MOST, Columns(none, none), binary=binary).outcome

@@ -168,6 +168,7 @@ def test_a_shift_of_what_is_not_there_is_refused(shift: dict, word: str) -> None
         up.CausalFI(seed=1, **QUICK, shifts=[shift]).fit(study(), tables())
 
 
+@pytest.mark.thorough
 def test_the_papers_networks_are_there_for_comparison() -> None:
     few = {"hidden": (4,), "rounds": 4, "draws": 20, "imputations": 5, "monte_carlo": 1}
     made = tables()

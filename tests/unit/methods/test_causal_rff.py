@@ -30,6 +30,7 @@ def study(**changed: object) -> up.Study:
     )
 
 
+@pytest.mark.thorough
 def test_one_site_works_and_there_is_nobody_to_borrow_from() -> None:
     model = up.CausalRFF(seed=1, **QUICK).fit(study(), tables(sites=1))
     assert np.isfinite(model.ate())

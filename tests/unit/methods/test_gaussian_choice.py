@@ -24,7 +24,7 @@ QUICK: dict[str, Any] = {
     ("confounding", "latent", "names"),
     [
         pytest.param("latent", "both", {"categorical", "gaussian"}, marks=pytest.mark.thorough),
-        ("auto", "gaussian", {"observed", "categorical", "gaussian"}),
+        pytest.param("auto", "gaussian", {"observed", "categorical", "gaussian"}, marks=pytest.mark.thorough),
     ],
 )
 def test_candidates_are_compared_by_held_out_density(confounding: str, latent: str, names: set[str]) -> None:
