@@ -19,12 +19,14 @@ def conduct(
     """Fit, with a checkpoint after every round, and write the results."""
     from unpooled.coordinator.study_rounds import ROUNDS_BEFORE_FITTING
     from unpooled.estimators import of_study
+    from unpooled.methods.looking.looking import MOST_ROUNDS
     from unpooled.methods.method import find, settings_of
     from unpooled.report.results import CHECKPOINT, JOURNAL, write_results
 
     model = of_study(study.method.name, study.method.settings, study.seed)
     method = find(study.method.name)
-    bound = ROUNDS_BEFORE_FITTING + method.most_rounds(settings_of(method, study.method.settings))
+    rounds = method.most_rounds(settings_of(method, study.method.settings))
+    bound = ROUNDS_BEFORE_FITTING + max(rounds, MOST_ROUNDS if study.look else 0)
     checkpoint, journal = folder / CHECKPOINT, folder / JOURNAL
     with Watching(most_rounds=bound, show=show) as watching:
         try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from unpooled.algorithms.exchange import Procedure
+from unpooled.algorithms.exchange import Procedure, side_by_side
 from unpooled.coordinator.agreement import Agreement, reach_agreement
+from unpooled.methods.looking.looking import look
 from unpooled.methods.method import Fitted, Method
 from unpooled.protocol.messages import Adopt, Tree
 from unpooled.study import Study
@@ -22,6 +23,7 @@ class Outcome:
     agreement: Agreement
     context: Tree
     fitted: Fitted
+    looked: Tree = None
 
 
 def study_rounds(study: Study, method: Method, settings: Any) -> Procedure[Outcome]:
@@ -36,6 +38,10 @@ def study_rounds(study: Study, method: Method, settings: Any) -> Procedure[Outco
         context=context,
         seed=study.seed,
         sites=tuple(agreement.descriptions),
+        look=study.look,
     )
-    fitted = yield from method.fit(settings, context, study.seed)
-    return Outcome(agreement, context, fitted)
+    fit = method.fit(settings, context, study.seed)
+    if not study.look:
+        return Outcome(agreement, context, (yield from fit))
+    fitted, looked = yield from side_by_side(fit, look(agreement.scaling))
+    return Outcome(agreement, context, fitted, looked)

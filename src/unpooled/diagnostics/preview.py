@@ -20,6 +20,7 @@ from unpooled.diagnostics.missingness import Missingness, of_agreed
 from unpooled.diagnostics.overlap import Overlap, overlaps
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.methods import method as methods
+from unpooled.methods.looking import looking
 from unpooled.protocol.codec import encode
 from unpooled.protocol.messages import Adopt, Adopted, Describe, Message, Refusal, Summarise
 from unpooled.protocol.stage import Objective, Stage
@@ -65,7 +66,8 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
     context = method.context(settings, agreement.scaling, study.seed)
     questions = _questions(study, agreement, settings, context)
     lines = [line(happened) for happened in journal.rounds]
-    leaving = foreseen(method.stages(settings, context), settings, len(agreement.schema.features), lines)
+    stages = method.stages(settings, context) | (looking.stages(agreement.scaling) if study.look else {})
+    leaving = foreseen(stages, settings, len(agreement.schema.features), lines)
     refusals = {name: refused(site, questions) for name, site in opened.items()}
     return Preview(
         agreement,
@@ -95,7 +97,9 @@ def _questions(study: Study, agreement: Agreement, settings: Any, context: Any) 
     schema = agreement.schema.model_dump(mode="json")
     sites = tuple(agreement.descriptions)
     chosen = settings.model_dump(mode="json")
-    adopt = Adopt(schema, agreement.scaling, study.method.name, chosen, context, study.seed, sites)
+    adopt = Adopt(
+        schema, agreement.scaling, study.method.name, chosen, context, study.seed, sites, study.look
+    )
     return [Describe(study.columns.model_dump(mode="json")), Summarise(schema), adopt]
 
 

@@ -11,6 +11,7 @@ from unpooled.coordinator.study_rounds import ROUNDS_BEFORE_FITTING
 from unpooled.data import describe
 from unpooled.diagnostics.preview import refused
 from unpooled.methods import method as methods
+from unpooled.methods.looking import looking
 from unpooled.protocol.messages import (
     Adopt,
     Adopted,
@@ -58,15 +59,16 @@ def review(study: Study, site: Site) -> Review:
     questions = [
         Describe(study.columns.model_dump(mode="json")),
         Summarise(sent),
-        Adopt(sent, scaling, study.method.name, chosen, context, study.seed, sites),
+        Adopt(sent, scaling, study.method.name, chosen, context, study.seed, sites, study.look),
     ]
+    stages = method.stages(settings, context) | (looking.stages(scaling) if study.look else {})
     return Review(
         study,
         site.name,
         len(site.frame),
         site.limits,
-        ROUNDS_BEFORE_FITTING + method.most_rounds(settings),
-        _leaving(method.stages(settings, context), incomplete=bool(study.columns.incomplete)),
+        ROUNDS_BEFORE_FITTING + max(method.most_rounds(settings), looking.MOST_ROUNDS if study.look else 0),
+        _leaving(stages, incomplete=bool(study.columns.incomplete)),
         refused(site, questions, site.limits),
     )
 

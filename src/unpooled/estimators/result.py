@@ -30,6 +30,8 @@ class Result:
     site_effects: np.ndarray
     diagnostics: dict[str, Any]
     cost: dict[str, Any]
+    looked: Tree = None
+    """What the sites told beside the fit where a study is looked at: see `unpooled.diagnostics.look`."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Sites that were to answer and did not, and why: no number rests on them."""
 
@@ -49,6 +51,7 @@ class Result:
             site_effects=outcome.fitted.site_effects * agreement.scaling["outcome_sd"],
             diagnostics=outcome.fitted.diagnostics,
             cost=cost,
+            looked=outcome.looked,
             left_out=left_out or {},
         )
 
@@ -66,6 +69,7 @@ class Result:
             context=self.context,
             seed=self.study.seed,
             sites=self.sites,
+            look=self.study.look,
         )
 
     def save(self, folder: Path) -> Path:
@@ -107,5 +111,6 @@ _STORED = (
     "site_effects",
     "diagnostics",
     "cost",
+    "looked",
     "left_out",
 )

@@ -53,6 +53,7 @@ class Adopt(Message):
     context: Tree
     seed: int
     sites: tuple[str, ...]
+    look: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from unpooled.diagnostics.disclosure import Line, cost, left
 from unpooled.diagnostics.study_bounds import study_bounds
 from unpooled.errors import ResultsError
 from unpooled.methods import method as methods
+from unpooled.methods.looking import looking
 from unpooled.report.drawing import write_figures
 from unpooled.report.model import Model, Outcome
 from unpooled.report.study_file import study_file
@@ -159,7 +160,8 @@ def _cost(outcome: Outcome, lines: list[Line] | None) -> dict[str, Any]:
         return dict(outcome.cost)
     method = methods.find(outcome.study.method.name)
     settings = methods.settings_of(method, outcome.study.method.settings)
-    stages = method.stages(settings, outcome.context)
+    beside = looking.stages(outcome.scaling) if outcome.study.look else {}
+    stages = method.stages(settings, outcome.context) | beside
     return {**cost(lines, outcome.sites), "left": left(lines, stages)}
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 from unpooled.data.describing import describe
 from unpooled.data.encoding import encode
 from unpooled.errors import DataError, MessageError, UnpooledError
+from unpooled.methods.looking import looking
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import (
     Adopt,
@@ -66,16 +67,19 @@ def _answer(site: Site, question: Message) -> Message:
             adopted = adopt(site, question)
             features = adopted.method.features(adopted.settings, adopted.context)
             check_parameters(site.limits, features, adopted.count)
-            check_cells(site.limits, _fold_cells(adopted))
+            check_cells(site.limits, _fold_cells(adopted.rows, adopted.count))
+            if adopted.looking is not None:
+                check_parameters(site.limits, looking.features(adopted.scaling), adopted.count)
+                check_cells(site.limits, _fold_cells(adopted.looking, adopted.count))
             site.adopted = adopted
             return Adopted(adopted.count)
         case Ask(name, parameters):
             study = _adopted(site)
-            result = one_by_one(_statistics, parameters, _stage(study, name), study.rows)
+            result = one_by_one(_statistics, parameters, *_stage(study, name))
             return Statistics(result["total"], result["each"])
         case PullBack(name, parameters, cotangent):
             study = _adopted(site)
-            return Gradient(*one_by_one(_pull_back, (parameters, cotangent), _stage(study, name), study.rows))
+            return Gradient(*one_by_one(_pull_back, (parameters, cotangent), *_stage(study, name)))
         case Together(questions):
             return Replies(tuple(_answer(site, part) for part in questions))
     raise MessageError(
@@ -89,9 +93,9 @@ def _rarest(frame: pd.DataFrame, columns: tuple[Column, ...]) -> dict[str, int]:
     return {name: min(Counter(frame[name].dropna().tolist()).values()) for name in categorical}
 
 
-def _fold_cells(study: Adoption) -> dict[str, int]:
+def _fold_cells(rows: Rows, count: int) -> dict[str, int]:
     """People by arm and fold: what all people's sums say less those without a fold is that fold's sums."""
-    arm, fold = (np.asarray(part)[: study.count] for part in (study.rows.treatment, study.rows.fold))
+    arm, fold = (np.asarray(part)[:count] for part in (rows.treatment, rows.fold))
     people = Counter(zip(arm.tolist(), fold.tolist(), strict=True))
     return {f"fold {f + 1} of arm {int(a)}": count for (a, f), count in people.items()}
 
@@ -167,12 +171,14 @@ def _adopted(site: Site) -> Adoption:
     return site.adopted
 
 
-def _stage(study: Adoption, name: str) -> Stage:
+def _stage(study: Adoption, name: str) -> tuple[Stage, Rows]:
+    """A stage, and the rows as it sees them."""
     if name not in study.stages:
         raise MessageError(
             "the stage must be the method's", found="an unknown stage", remedy="run one version"
         )
-    return study.stages[name]
+    beside = study.looking if name.startswith(looking.PREFIX) else None
+    return study.stages[name], study.rows if beside is None else beside
 
 
 def _statistics(parameters: Tree, stage: Stage, rows: Rows) -> Tree:

@@ -124,6 +124,7 @@ def permit(study: Study, question: Message) -> None:
             _require(question.method == study.method.name, "another method to adopt")
             _require(_same_settings(study, question.settings), "other settings to adopt")
             _require(question.seed == study.seed, "another seed to adopt")
+            _require(question.look == study.look, "to be looked at otherwise")
         case Ask() | PullBack():
             pass  # of which stage, the site itself looks at
         case _:

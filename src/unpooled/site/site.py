@@ -11,6 +11,7 @@ import pandas as pd
 from unpooled.data.encoding import encode
 from unpooled.errors import MessageError
 from unpooled.methods import method as methods
+from unpooled.methods.looking import looking, regressors
 from unpooled.protocol.messages import Adopt, Tree
 from unpooled.protocol.rows import Rows, make_rows
 from unpooled.protocol.stage import Stage
@@ -41,6 +42,8 @@ class Adoption:
     settings: Any
     context: Tree
     stages: dict[str, Stage]
+    looking: Rows | None = None
+    """The rows as those stages see them that look at a study beside its method's."""
 
 
 def adopt(site: Site, question: Adopt) -> Adoption:
@@ -65,9 +68,21 @@ def adopt(site: Site, question: Adopt) -> Adoption:
         site=index,
         incomplete=standardise_incomplete(arrays.incomplete, question.scaling),
     )
-    stages = method.stages(settings, question.context)
+    stages, beside = method.stages(settings, question.context), None
+    if question.look:
+        stages |= looking.stages(question.scaling)
+        own = folds(arrays.treatment, looking.FOLDS, [question.seed, 7, index])
+        beside = regressors.beside(rows, own)
     return Adoption(
-        rows, len(arrays.treatment), schema, question.scaling, method, settings, question.context, stages
+        rows,
+        len(arrays.treatment),
+        schema,
+        question.scaling,
+        method,
+        settings,
+        question.context,
+        stages,
+        beside,
     )
 
 

@@ -11,7 +11,7 @@ from unpooled.errors import StudyError, nearest
 from unpooled.study.study import Source, Study
 
 SECTIONS = ("study", "columns", "method", "sites")
-STUDY_KEYS = ("name", "seed", "min_sites")
+STUDY_KEYS = ("name", "seed", "min_sites", "look")
 
 TEMPLATE = """\
 # A study for unpooled: what is asked, of which columns, by which method, of which sites.
@@ -20,6 +20,7 @@ TEMPLATE = """\
 [study]
 name = "my-study"
 seed = 0                        # the same seed gives the same numbers
+# look = false                  # do not ask for balance, overlap and simpler estimates beside the answer
 # min_sites = 2                 # should a site be lost: begin anew with the others, if as many are left
 
 [columns]
@@ -67,7 +68,7 @@ def read_study(path: str | Path) -> Study:
         )
     _require_known(general, STUDY_KEYS, "[study]")
     rest = {key: value for key, value in content.items() if key != "study"}
-    study = Study(**general, **rest)
+    study = Study(**{"look": True, **general}, **rest)
     folder = path.absolute().parent
     sites = {name: resolved(source, folder, name) for name, source in study.sites.items()}
     return study.model_copy(update={"sites": sites})

@@ -26,7 +26,7 @@ class Scores(Stage):
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
         own = parameters["each"]
-        chance, clipped = _propensity(own["treatment"], rows, self.trim)
+        chance, clipped = _clipped(own["treatment"], rows, self.trim)
         means = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][rows.fold])
         seen = jnp.where(rows.treatment > 0.0, means[1], means[0])
         weight = rows.treatment / chance - (1.0 - rows.treatment) / (1.0 - chance)
@@ -45,7 +45,7 @@ class WeightedOutcomes(Stage):
     )
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        chance, clipped = _propensity(parameters["each"]["treatment"], rows, self.trim)
+        chance, clipped = _clipped(parameters["each"]["treatment"], rows, self.trim)
         arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
         weight = arms / jnp.stack([1.0 - chance, chance])
         powers = jnp.stack([jnp.ones_like(rows.outcome), rows.outcome, rows.outcome**2])
@@ -53,8 +53,12 @@ class WeightedOutcomes(Stage):
         return {"total": {"clipped": rows.present @ clipped}, "each": each}
 
 
-def _propensity(coefficients: Array, rows: Rows, trim: float) -> tuple[Float[Array, " n"], Array]:
-    """By the fit without a person's fold, clipped; and whether it was."""
-    logit = jnp.einsum("nf,nf->n", features(rows.covariates), coefficients[rows.fold])
-    chance = jax.nn.sigmoid(logit)
+def propensity(coefficients: Array, rows: Rows) -> Float[Array, " n"]:
+    """By the fit without a person's fold."""
+    return jax.nn.sigmoid(jnp.einsum("nf,nf->n", features(rows.covariates), coefficients[rows.fold]))
+
+
+def _clipped(coefficients: Array, rows: Rows, trim: float) -> tuple[Float[Array, " n"], Array]:
+    """Propensities not nearer to 0 or 1 than this, and who had one that was."""
+    chance = propensity(coefficients, rows)
     return jnp.clip(chance, trim, 1.0 - trim), (chance < trim) | (chance > 1.0 - trim)

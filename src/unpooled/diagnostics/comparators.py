@@ -1,0 +1,28 @@
+"""Simpler estimates of the same average effect, from the same rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from unpooled.diagnostics.heterogeneity import with_interval
+from unpooled.protocol.messages import Tree
+
+NAMES = {
+    "difference": "unadjusted difference",
+    "ipw": "inverse propensity weighting",
+    "aipw": "doubly robust (AIPW)",
+}
+
+
+def comparators(looked: Tree, scale: float, pooled: dict[str, Any]) -> pd.DataFrame:
+    """estimator, estimate, standard_error, lower, upper."""
+    rows = [
+        (name, scale * float(looked[key]["estimate"]), scale * float(looked[key]["error"]))
+        for key, name in NAMES.items()
+    ]
+    for effects in ("fixed", "random") if pooled else ():
+        one = pooled[effects]
+        rows.append((f"meta-analysis of sites, {effects} effects", one["estimate"], one["standard_error"]))
+    return with_interval(pd.DataFrame(rows, columns=["estimator", "estimate", "standard_error"]))

@@ -1,0 +1,83 @@
+"""How alike the arms are before and after weighting, and where their propensities lie."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from unpooled.methods.aipw.scores import propensity
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Stage
+
+BINS = 20
+"""Of the propensity, from 0 to 1."""
+CELL = 5
+"""Fewest people behind a number that is kept by site; smaller ones stay at the site."""
+
+
+class Balance(Stage):
+    """Sums by arm of every regressor among those who have it, plain and weighted; propensities, in bins.
+
+    A site keeps back what few people stand behind, and says that it did. Where a single bin of an arm would
+    be kept back, the next smallest is too: it could be told from the arm's size.
+    """
+
+    mean: Float[Array, " f"]
+    sd: Float[Array, " f"]
+    flag: Array
+    trim: float = eqx.field(static=True)
+    reveals: ClassVar[str] = (
+        "at this site, by arm: number, mean and sd of every covariate, number of missing values, people by "
+        "twentieths of their propensity, sum of the weights and of their squares — where at least 5 people "
+        "stand behind each; for sums over sites: the same, and weighted sums of every covariate"
+    )
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        chance = propensity(parameters["each"]["treatment"], rows)
+        clipped = jnp.clip(chance, self.trim, 1.0 - self.trim)
+        arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
+        weight = arms / jnp.stack([1.0 - clipped, clipped])
+        values, known = _known(rows)
+        sums = {"people": arms @ known, "sum": arms @ (known * values), "square": arms @ (known * values**2)}
+        weighted = {"weight": weight @ known, "weighted": weight @ (known * values)}
+        place = jnp.clip((chance * BINS).astype(int), 0, BINS - 1)
+        histogram = arms @ (place[:, None] == jnp.arange(BINS))
+        kept, shown = self._kept(sums, arms.sum(axis=1)), _shown(histogram)
+        each = {name: jnp.where(kept, found, 0.0) for name, found in sums.items()}
+        each |= {"kept": kept.astype(float), "histogram": jnp.where(shown, histogram, 0.0)}
+        each |= {"shown": shown.astype(float), "arms": arms.sum(axis=1)}
+        each |= {"weights": weight.sum(axis=1), "weight_squares": (weight**2).sum(axis=1)}
+        return {"total": {**sums, **weighted, "histogram": histogram}, "each": each}
+
+    def _kept(self, sums: dict[str, Array], people: Array) -> Array:
+        """Features of which each arm has enough values, enough of both kinds, and not few missing ones."""
+        ones = sums["people"] * self.mean + sums["sum"] * self.sd
+        groups = jnp.stack([ones, sums["people"] - ones])
+        small = jnp.any(_few(jnp.round(groups)), axis=(0, 1)) & self.flag
+        gaps = people[:, None] - sums["people"]
+        return ~(small | jnp.any(_few(sums["people"]) | _few(gaps), axis=0))
+
+
+def _known(rows: Rows) -> tuple[Array, Array]:
+    """Every regressor, and who has it: the flags of what is missing are everybody's."""
+    width = rows.seen.shape[1]
+    everybody = jnp.ones((len(rows.present), rows.covariates.shape[1] - 2 * width))
+    known = jnp.concatenate([everybody, rows.seen, jnp.ones_like(rows.seen)], axis=1)
+    return rows.covariates, known
+
+
+def _few(count: Array) -> Array:
+    return (count > 0.0) & (count < CELL)
+
+
+def _shown(histogram: Float[Array, "2 bins"]) -> Array:
+    """Which bins are sent; with one bin kept back, or few people in all of them, the next smallest is too."""
+    few = _few(histogram)
+    alone = (few.sum(axis=1) == 1) | _few((few * histogram).sum(axis=1))
+    left = jnp.where(few | (histogram == 0.0), jnp.inf, histogram)
+    next_smallest = jnp.arange(BINS) == jnp.argmin(left, axis=1)[:, None]
+    return ~(few | (alone[:, None] & next_smallest & jnp.isfinite(left)))
