@@ -13,7 +13,9 @@ from unpooled.cli.check import check
 from unpooled.cli.coordinator import app as coordinator
 from unpooled.cli.demo import demo
 from unpooled.cli.new import new
+from unpooled.cli.refute import refute
 from unpooled.cli.rehearse import rehearse
+from unpooled.cli.report import report
 from unpooled.cli.run import run
 from unpooled.cli.sensitivity import sensitivity
 from unpooled.cli.simulate import simulate
@@ -26,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they would show local variables, which hold rows
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, new, check, run, rehearse, sensitivity, simulate):
+for command in (demo, new, check, run, report, refute, sensitivity, rehearse, simulate):
     app.command()(command)
 for group, name in ((coordinator, "coordinator"), (site, "site"), (benchmark, "benchmark")):
     app.add_typer(group, name=name)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from unpooled.cli.progress import readable
+from unpooled.report.words import sentence
 
 
 def tell_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> None:
@@ -28,23 +29,8 @@ def tell_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> 
     for said in (absent(content), choice(content), floor(content)):
         if said:
             console.print(said, highlight=False, soft_wrap=True)
-    files = f"Everything is in {folder}: result.json, summary.csv, figures/, …"
+    files = f"To look at: {folder / 'report.html'}; beside it result.json, summary.csv, figures/, …"
     console.print(files, highlight=False, soft_wrap=True)
-
-
-def sentence(content: dict[str, Any]) -> str:
-    """The answer with its interval."""
-    people, sites = content["people"], len(content["sites"])
-    over = f"over {people:,} people at {sites} site{'s' if sites != 1 else ''}."
-    lower, upper = content["ate_interval"]
-    if None in (content["ate"], lower, upper):
-        what = f"how much '{content['treatment']}' changes '{content['outcome']}'"
-        return f"The fit gave no finite number for {what}, {over}"
-    unit = f" {content['outcome_unit']}" if content["outcome_unit"] else ""
-    return (
-        f"'{content['treatment']}' changes '{content['outcome']}' by {content['ate']:+.3g}{unit} on average "
-        f"({content['interval_probability']:.0%} interval {lower:.3g} to {upper:.3g}), {over}"
-    )
 
 
 def absent(content: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from unpooled.study import ALL_SITES
@@ -30,8 +31,8 @@ class Check:
 
 
 def overlap_checks(outside: float, weights: pd.DataFrame) -> list[Check]:
-    arms = weights[weights["site"] == ALL_SITES]
-    worth = float((arms["effective"] / arms["people"]).min())
+    arms = weights.loc[weights["site"] == ALL_SITES]
+    worth = float(np.min(arms["effective"].to_numpy() / arms["people"].to_numpy()))
     return [
         Check(
             "common support", outside <= OUTSIDE, outside, OUTSIDE,
@@ -48,11 +49,11 @@ def overlap_checks(outside: float, weights: pd.DataFrame) -> list[Check]:
 
 
 def balance_check(balance: pd.DataFrame) -> Check:
-    worst = balance["after"].abs()
-    largest = float(worst.max())
-    name = balance.loc[worst.idxmax(), "feature"] if worst.notna().any() else "no covariate"
+    known = balance.dropna(subset=["after"])
+    sizes = np.abs(known["after"].to_numpy())
+    largest, name = (sizes.max(), known["feature"].iloc[sizes.argmax()]) if len(known) else (0.0, "none")
     return Check(
-        "balance after weighting", largest <= BALANCED, largest, BALANCED,
+        "balance after weighting", bool(largest <= BALANCED), float(largest), BALANCED,
         f"Largest standardised difference between the weighted arms: of '{name}'. Above the threshold the "
         "propensity model does not explain who was treated; estimates that rest on it alone are doubtful.",
     )  # fmt: skip

@@ -24,5 +24,5 @@ def comparators(looked: Tree, scale: float, pooled: dict[str, Any]) -> pd.DataFr
     ]
     for effects in ("fixed", "random") if pooled else ():
         one = pooled[effects]
-        rows.append((f"meta-analysis of sites, {effects} effects", one["estimate"], one["standard_error"]))
+        rows.append((f"meta-analysis, {effects} effects", one["estimate"], one["standard_error"]))
     return with_interval(pd.DataFrame(rows, columns=["estimator", "estimate", "standard_error"]))

@@ -11,6 +11,7 @@ from scipy.special import ndtri
 
 from unpooled.maths.meta_analysis import heterogeneity as spread_of
 from unpooled.maths.meta_analysis import pool
+from unpooled.methods.aipw.estimates import of_scores
 from unpooled.protocol.messages import Tree
 
 REACH = float(ndtri(0.975))
@@ -29,19 +30,21 @@ def site_estimates(
     found = looked["sites"]
     columns = {"people": found["people"], "estimate": scale * found["estimate"]}
     frame = pd.DataFrame({"site": list(counts), **columns, "standard_error": scale * found["error"]})
-    return with_interval(frame[~frame["site"].isin(list(hidden))].reset_index(drop=True))
+    shown = np.array([site not in hidden for site in counts])
+    return with_interval(frame.loc[shown].reset_index(drop=True))
 
 
 def pooled(sites: pd.DataFrame) -> dict[str, Any]:
     """Q, its p-value, I², τ², and both poolings; of sites whose estimate has a standard error."""
-    usable = sites[np.isfinite(sites["standard_error"]) & (sites["standard_error"] > 0.0)]
-    if len(usable) < 2:
+    estimate, error = (sites[name].to_numpy(float) for name in ("estimate", "standard_error"))
+    usable = np.isfinite(error) & (error > 0.0)
+    if usable.sum() < 2:
         return {}
-    pair = usable["estimate"].to_numpy(), usable["standard_error"].to_numpy()
+    pair = estimate[usable], error[usable]
     spread = spread_of(*pair)
     fixed, random = pool(*pair), pool(*pair, spread.tau_squared)
     return {
-        "sites": len(usable),
+        "sites": int(usable.sum()),
         **spread._asdict(),
         "fixed": {"estimate": fixed.estimate, "standard_error": fixed.error},
         "random": {"estimate": random.estimate, "standard_error": random.error},
@@ -51,14 +54,18 @@ def pooled(sites: pd.DataFrame) -> dict[str, Any]:
 def leave_one_out(
     looked: Tree, scale: float, counts: Mapping[str, int], hidden: Mapping[str, str]
 ) -> pd.DataFrame:
-    """All people but one site's, for every site that may be shown; regressions are not fitted again."""
+    """All people but one site's, for every site that may be shown; regressions are not fitted again.
+
+    As of one table of them: errors by site, added up, would tell of each hidden site beside the total's.
+    """
     found = looked["sites"]
     people, mean, error = (np.asarray(found[name]) for name in ("people", "estimate", "error"))
+    square = people * (mean**2 + error**2 * np.maximum(people - 1.0, 1.0))
+    sums = {"people": people, "sum": people * mean, "square": square}
     rows = []
     for place, site in enumerate(counts):
         if site in hidden or len(counts) < 2:
             continue
-        others = np.arange(len(people)) != place
-        share = people[others] / people[others].sum()
-        rows.append((site, scale * share @ mean[others], scale * np.sqrt(share**2 @ error[others] ** 2)))
+        rest = of_scores({name: np.delete(part, place).sum() for name, part in sums.items()})
+        rows.append((site, scale * rest.estimate, scale * rest.error))
     return with_interval(pd.DataFrame(rows, columns=["site", "estimate", "standard_error"]))

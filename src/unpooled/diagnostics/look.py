@@ -117,16 +117,18 @@ def _look(
             found=looked["why_not"],
             remedy="look = false, or leave out the sites with few people",
         )
-    scale, hidden = float(scaling["outcome_sd"]), withheld(counts)
+    scale = float(scaling["outcome_sd"])
+    hidden = withheld(counts, looked["each"]["arms"], looked["total"]["arms"])
     found = regressors(scaling, (*schema.features, *schema.incomplete_features))
+    widths = [len(column.features) for column in (*schema.covariates, *schema.incomplete)]
     shown = (counts, hidden)
     sites = site_estimates(looked, scale, *shown)
     spread = pooled(sites)
     return Look(
-        table_one(looked, found, *shown),
+        table_one(looked, found, *shown, widths),
         histogram(looked, *shown),
         weights(looked, *shown),
-        balance(looked, found),
+        balance(looked, found, widths),
         sites,
         leave_one_out(looked, scale, *shown),
         comparators(looked, scale, spread),

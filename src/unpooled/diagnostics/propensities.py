@@ -8,13 +8,15 @@ import numpy as np
 import pandas as pd
 
 from unpooled.diagnostics.table_one import ARMS
-from unpooled.diagnostics.withholding import CELL
+from unpooled.diagnostics.withholding import few
 from unpooled.methods.looking.balance import BINS
 from unpooled.protocol.messages import Tree
 from unpooled.study import ALL_SITES
 
 EXTREME = 0.1
 """Propensities nearer to 0 or 1 than this leave few people to compare with."""
+NEAREST = 5.0
+"""What people by propensity are rounded to."""
 
 
 def histogram(looked: Tree, counts: Mapping[str, int], hidden: Mapping[str, str]) -> pd.DataFrame:
@@ -29,8 +31,7 @@ def histogram(looked: Tree, counts: Mapping[str, int], hidden: Mapping[str, str]
         for place, site in enumerate(counts)
         if site not in hidden
     ]
-    told = (total == 0) | (total >= CELL)
-    return pd.concat([*parts, _bins(ALL_SITES, total, told)], ignore_index=True)
+    return pd.concat([*parts, _bins(ALL_SITES, total, ~few(total))], ignore_index=True)
 
 
 def weights(looked: Tree, counts: Mapping[str, int], hidden: Mapping[str, str]) -> pd.DataFrame:
@@ -42,27 +43,35 @@ def weights(looked: Tree, counts: Mapping[str, int], hidden: Mapping[str, str]) 
         if site not in hidden
         for j, arm in enumerate(ARMS)
     ]
-    all_sites = sums.sum(axis=0) ** 2 / squares.sum(axis=0)
-    rows += [(ALL_SITES, arm, arms[:, j].sum(), all_sites[j]) for j, arm in enumerate(ARMS)]
+    total = looked["total"]
+    everybody = total["weights"] ** 2 / total["weight_squares"]
+    rows += [(ALL_SITES, arm, total["arms"][j], everybody[j]) for j, arm in enumerate(ARMS)]
     return pd.DataFrame(rows, columns=["site", "arm", "people", "effective"])
 
 
 def outside_support(looked: Tree) -> float:
-    """Share of people in a twentieth of the propensity in which the other arm has nobody, at any site."""
+    """Share of people in a twentieth of the propensity in which the other arm has nobody, at any site.
+
+    To the nearest 5 people: it would tell how many are in a bin that is not shown.
+    """
     people = np.asarray(looked["total"]["histogram"])
-    return float(people[:, np.any(people == 0, axis=0)].sum() / people.sum())
+    return float(_rounded(people[:, np.any(people == 0, axis=0)].sum()) / people.sum())
 
 
 def extreme(looked: Tree) -> float:
-    """Share of people with a propensity below 0.1 or above 0.9."""
+    """Share of people with a propensity below 0.1 or above 0.9, to the nearest 5 people."""
     people = np.asarray(looked["total"]["histogram"])
     edge = round(EXTREME * BINS)
-    return float((people[:, :edge].sum() + people[:, -edge:].sum()) / people.sum())
+    return float(_rounded(people[:, :edge].sum() + people[:, -edge:].sum()) / people.sum())
+
+
+def _rounded(people: np.ndarray) -> np.ndarray:
+    return NEAREST * np.round(people / NEAREST)
 
 
 def _bins(site: str, people: np.ndarray, told: np.ndarray) -> pd.DataFrame:
     edges = np.round(np.linspace(0.0, 1.0, BINS + 1), 10)
-    rounded = np.where(told, 5.0 * np.round(people / 5.0), np.nan)
+    rounded = np.where(told, _rounded(people), np.nan)
     columns = {"lower": edges[:-1], "upper": edges[1:]}
     parts = [
         pd.DataFrame({"site": site, "arm": arm, **columns, "people": rounded[j]})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from unpooled.diagnostics.withholding import complemented
+from unpooled.diagnostics.withholding import complemented, few
 from unpooled.methods.looking.regressors import Regressors
 from unpooled.protocol.messages import Tree
 from unpooled.study import ALL_SITES
@@ -16,24 +16,39 @@ ARMS = ("control", "treated")
 
 
 def table_one(
-    looked: Tree, found: Regressors, counts: Mapping[str, int], hidden: Mapping[str, str]
+    looked: Tree,
+    found: Regressors,
+    counts: Mapping[str, int],
+    hidden: Mapping[str, str],
+    widths: Sequence[int],
 ) -> pd.DataFrame:
     """A row for each site and covariate: by arm the people with a value, mean and sd, and what is missing.
 
     Where few people stand behind a cell, or it would show those of another site, it is empty and `withheld`.
+    A column of several features (`widths`) is told as a whole: they leave its first level to be worked out.
     """
     features = slice(0, found.balanced)
     each = {name: np.asarray(looked["each"][name])[..., features] for name in ("people", "sum", "square")}
     total = {name: np.asarray(looked["total"][name])[..., features] for name in each}
+    arms, everybody = np.asarray(looked["each"]["arms"]), np.asarray(looked["total"]["arms"])
+    same = _same_column(widths)
+    own, whole = _groups(each, arms, found, same), _groups(total, everybody, found, same)
     kept = np.asarray(looked["each"]["kept"])[:, features] > 0.0
     kept &= np.array([site not in hidden for site in counts])[:, None]
-    told = complemented(kept, list(counts.values()), *_groups(each, total, found))
-    arms = np.asarray(looked["each"]["arms"])
+    kept = _whole_columns(kept & ~np.any(few(own), axis=0), same)
+    told = _whole_columns(complemented(kept, list(counts.values()), own, whole), same)
     rows = [
         _rows(name, _at(each, place), arms[place], told[place], found) for place, name in enumerate(counts)
     ]
-    everybody = np.ones(found.balanced, dtype=bool)
-    return pd.concat([*rows, _rows(ALL_SITES, total, arms.sum(axis=0), everybody, found)], ignore_index=True)
+    last = _rows(ALL_SITES, total, everybody, told_of_all(looked, found, widths)[features], found)
+    return pd.concat([*rows, last], ignore_index=True)
+
+
+def told_of_all(looked: Tree, found: Regressors, widths: Sequence[int]) -> np.ndarray:
+    """Of which regressors over all sites' people every group is empty or large enough to be told of."""
+    same = _same_column([*widths, *[1] * found.incomplete])
+    groups = _groups(looked["total"], np.asarray(looked["total"]["arms"]), found, same)
+    return _whole_columns(~np.any(few(groups), axis=0), same)
 
 
 def standardised_difference(sums: Tree, means: np.ndarray | None = None) -> np.ndarray:
@@ -55,17 +70,26 @@ def _at(each: Mapping[str, np.ndarray], place: int) -> dict[str, np.ndarray]:
     return {name: found[place] for name, found in each.items()}
 
 
-def _groups(each: Tree, total: Tree, found: Regressors) -> tuple[np.ndarray, np.ndarray]:
-    """People with a value by arm, and of flags those with and without it."""
-    flag = found.flag[: found.balanced]
+def _groups(sums: Tree, arms: np.ndarray, found: Regressors, same: np.ndarray) -> np.ndarray:
+    """[group, …, feature]: by arm the people with a value and those without it, and of flags those of either
+    kind and of the column's first level, which has no flag."""
+    people = np.asarray(sums["people"])
+    flag, mean, sd = (part[: people.shape[-1]] for part in (found.flag, found.mean, found.sd))
+    ones = np.round(people * mean + sums["sum"] * sd)
+    either = [np.where(flag, part, 0.0) for part in (ones, people - ones, people - ones @ same)]
+    groups = [people, arms[..., None] - people, *either]
+    return np.concatenate([np.moveaxis(part, -2, 0) for part in groups])
 
-    def of(sums: Tree) -> np.ndarray:
-        ones = sums["people"] * found.mean[: found.balanced] + sums["sum"] * found.sd[: found.balanced]
-        ones = np.where(flag, np.round(ones), 0.0)
-        parts = [sums["people"], ones, np.where(flag, sums["people"] - ones, 0.0)]
-        return np.concatenate([np.moveaxis(part, -2, 0) for part in parts])
 
-    return of(each), of(total)
+def _same_column(widths: Sequence[int]) -> np.ndarray:
+    """Whether two features are of one column."""
+    column = np.repeat(np.arange(len(widths)), widths)
+    return column[:, None] == column
+
+
+def _whole_columns(told: np.ndarray, same: np.ndarray) -> np.ndarray:
+    """Only where all features of a column may be told."""
+    return (~told).astype(int) @ same == 0
 
 
 def _rows(site: str, sums: Tree, arms: np.ndarray, told: np.ndarray, found: Regressors) -> pd.DataFrame:

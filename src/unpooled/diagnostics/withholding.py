@@ -12,23 +12,42 @@ CELL = 5
 """Fewest people behind a number that is shown."""
 
 
-def withheld(counts: Mapping[str, int], least: int = LEAST) -> dict[str, str]:
-    """Sites that nothing is shown of, and why.
+def few(count: np.ndarray) -> np.ndarray:
+    """Whether somebody stands behind a number, and too few to be hidden among."""
+    return (count > 0) & (count < CELL)
 
-    Totals less what is shown would tell of a single hidden site, or of several with few people in all: then
-    the next smallest site is hidden with them.
+
+def withheld(
+    counts: Mapping[str, int],
+    arms: np.ndarray | None = None,
+    total: np.ndarray | None = None,
+    least: int = LEAST,
+) -> dict[str, str]:
+    """Sites that nothing is shown of, and why; `arms` [site, arm] are as told, `total` [arm] of all sites.
+
+    Totals less what is shown would tell of a single hidden site, or of several with few people in all or in
+    an arm: then the next smallest site is hidden with them.
 
     >>> list(withheld({"a": 413, "b": 164, "c": 22, "d": 3}))
     ['d', 'c']
     >>> withheld({"a": 413, "b": 164})
     {}
+    >>> withheld({"a": 60, "b": 50, "c": 30}, np.array([[20, 40], [30, 20], [26, 0]]), np.array([76, 64]))
+    {'c': 'fewer than 5 people in an arm', 'b': 'so that a smaller site cannot be worked out from the totals'}
     """
-    small = {site: f"fewer than {least} people" for site, count in counts.items() if count < least}
-    if not small:
-        return {}
-    rest = sorted((count, site) for site, count in counts.items() if site not in small)
-    hidden = dict(small)
-    while rest and (len(hidden) < 2 or sum(counts[site] for site in hidden) < least):
+    known = dict(zip(counts, np.zeros((len(counts), 0)) if arms is None else arms, strict=True))
+    everybody = np.zeros(0) if arms is None or total is None else total
+    hidden = {site: f"fewer than {least} people" for site, count in counts.items() if count < least}
+    for site in counts:
+        if site not in hidden and np.any(known[site] < CELL):
+            hidden[site] = f"fewer than {CELL} people in an arm"
+
+    def told_apart() -> bool:
+        behind = everybody - sum(known[site] for site in counts if site not in hidden)
+        return len(hidden) < 2 or sum(counts[site] for site in hidden) < least or bool(np.any(few(behind)))
+
+    rest = sorted((count, site) for site, count in counts.items() if site not in hidden)
+    while hidden and rest and told_apart():
         hidden[rest.pop(0)[1]] = "so that a smaller site cannot be worked out from the totals"
     return hidden
 
@@ -51,7 +70,7 @@ def complemented(
         for site in np.argsort(people, kind="stable"):
             hidden = ~shown[:, feature]
             behind = totals[:, feature] - groups[:, ~hidden, feature].sum(axis=1)
-            if not hidden.any() or (hidden.sum() > 1 and not np.any((behind > 0) & (behind < CELL))):
+            if not hidden.any() or (hidden.sum() > 1 and not np.any(few(behind))):
                 break
             shown[site, feature] = False
     return shown

@@ -157,6 +157,16 @@ class Estimator(BaseEstimator):
         """Arrays and JSON, no rows: the model can be shared as far as the study's results can."""
         return self._fitted().save(Path(folder))
 
+    def report(self, path: Path | str) -> Path:
+        """One HTML file to hand on: the answer, its figures and checks, and what left each site."""
+        from unpooled.report.folder import report_alone
+        from unpooled.report.results import alone
+
+        path = Path(path)
+        self._fitted()
+        path.write_text(report_alone(self, alone(self)), encoding="utf-8")
+        return path
+
     def attach(self, sites: Mapping[str, Table] | None = None, *, limits: Limits = NONE) -> Self:
         """Stand a loaded model beside its sites' tables again, for effects of people."""
         result = self._fitted()

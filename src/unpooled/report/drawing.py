@@ -1,7 +1,8 @@
-"""Every figure of a results folder, each beside the CSV it was drawn from."""
+"""What figures are drawn from, and how they are kept."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,32 +10,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from unpooled.diagnostics.borrowing import borrowed
-from unpooled.report import borrowing, figures
+from unpooled.report import borrowing
 from unpooled.report.model import Model
 
 POINTS = 200
-
-
-def write_figures(model: Model, content: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw from a model and the content of its result.json; the paths of the figures."""
-    folder.mkdir(parents=True, exist_ok=True)
-    summary = model.summary()
-    words = {"outcome": content["outcome"], "unit": content["outcome_unit"]}
-    density = densities(model)
-    drawn = [
-        keep(figures.posterior(density, summary, **words), density, folder / "posterior.png"),
-        keep(figures.forest(summary, **words), summary.reset_index(), folder / "forest.png"),
-    ]
-    histories = _histories(model)
-    if histories:
-        drawn.append(keep(figures.convergence(histories), _long(histories), folder / "convergence.png"))
-    shares = borrowed(model.result_.diagnostics, model.result_.sites)
-    if shares is not None:
-        drawn.append(draw_borrowed(shares, folder / "borrowed.png"))
-    bytes_by_site = traffic_table(content["cost"])
-    drawn.append(keep(figures.traffic(bytes_by_site), bytes_by_site, folder / "bytes.png"))
-    return drawn
 
 
 def keep(ax: Axes, data: pd.DataFrame, path: Path) -> Path:
@@ -51,9 +30,10 @@ def draw_borrowed(shares: pd.DataFrame, path: Path) -> Path:
     return keep(borrowing.borrowed(shares), shares.reset_index(), path)
 
 
-def densities(model: Model) -> pd.DataFrame:
-    """A smooth density of each site's ATE draws and of all sites'."""
-    parts = [_density(model.ate_draws(site), site) for site in model.result_.sites]
+def densities(model: Model, sites: Sequence[str] | None = None) -> pd.DataFrame:
+    """A smooth density of the ATE draws of each site, or of these ones, and of all of them together."""
+    named = model.result_.sites if sites is None else sites
+    parts = [_density(model.ate_draws(site), site) for site in named]
     return pd.concat([*parts, _density(model.ate_draws(), "all sites")], ignore_index=True)
 
 
@@ -69,12 +49,14 @@ def _density(draws: np.ndarray, site: str) -> pd.DataFrame:
     return pd.DataFrame({"site": site, "effect": effect, "density": gaussian_kde(draws)(effect)})
 
 
-def _histories(model: Model) -> dict[str, list[float]]:
+def histories(model: Model) -> dict[str, list[float]]:
+    """The objective of each structure that was fitted, by evaluation."""
     structures = model.result_.diagnostics.get("structures", {})
     return {name: list(found["history"]) for name, found in structures.items() if found.get("history")}
 
 
-def _long(histories: dict[str, list[float]]) -> pd.DataFrame:
+def long(histories: dict[str, list[float]]) -> pd.DataFrame:
+    """A row for each evaluation."""
     rows = [(name, i, value) for name, history in histories.items() for i, value in enumerate(history, 1)]
     return pd.DataFrame(rows, columns=["structure", "evaluation", "objective"])
 

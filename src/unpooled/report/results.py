@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
 import shutil
 from collections.abc import Iterator
@@ -12,19 +11,21 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from unpooled.coordinator.checkpoint import writing
 from unpooled.coordinator.journal import Journal, line, read_lines
 from unpooled.diagnostics.disclosure import Line, cost, left
 from unpooled.diagnostics.study_bounds import study_bounds
+from unpooled.diagnostics.withholding import withheld
 from unpooled.errors import ResultsError
 from unpooled.methods import method as methods
 from unpooled.methods.looking import looking
-from unpooled.report.drawing import write_figures
+from unpooled.report.finite import finite
+from unpooled.report.folder import write_json, write_profiles, write_report
 from unpooled.report.model import Model, Outcome
 from unpooled.report.study_file import study_file
+from unpooled.study import ALL_SITES
 
 CHECKPOINT, JOURNAL, RESULT = "checkpoint.msgpack", "journal.jsonl", "result.json"
 ALPHA = 0.05
@@ -94,16 +95,16 @@ def write_results(model: Model, folder: Path | str) -> Path:
 
 
 def _write(model: Model, folder: Path) -> None:
-    lines = _lines(model, folder)
-    model.summary(alpha=ALPHA).to_csv(folder / "summary.csv")
-    _draws(model).to_csv(folder / "draws.csv", index_label="draw")
+    lines, hidden = _lines(model, folder), hidden_sites(model)
+    model.summary(alpha=ALPHA).drop(index=list(hidden)).to_csv(folder / "summary.csv")
+    _draws(model).drop(columns=list(hidden)).to_csv(folder / "draws.csv", index_label="draw")
     (folder / "study.toml").write_text(study_file(model.result_.study, folder), encoding="utf-8")
-    content = result(model, lines)
-    write_figures(model, content, folder / "figures")
     shutil.rmtree(folder / "model", ignore_errors=True)
     model.save(folder / "model")
-    text = json.dumps(finite(content), indent=2, allow_nan=False)
-    (folder / RESULT).write_text(text + "\n", encoding="utf-8")
+    write_profiles(model, folder)
+    content = finite(result(model, lines))
+    write_report(model, content, folder)
+    write_json(content, folder / RESULT)
 
 
 def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
@@ -121,8 +122,11 @@ def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
         "outcome": study.columns.outcome,
         "outcome_unit": study.columns.outcome_unit,
         "treatment": study.columns.treatment,
+        "columns": study.columns.model_dump(mode="json", include={"covariates", "incomplete", "family"}),
         "people": int(overall["n"]),
+        "site_count": len(outcome.sites),
         "sites": _sites(model),
+        "hidden": hidden_sites(model),
         "left_out": outcome.left_out,
         "method": study.method.name,
         "settings": study.method.settings,
@@ -136,22 +140,21 @@ def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
     }
 
 
-def finite(value: Any) -> Any:
-    """JSON has no word for infinite or undefined numbers: they become null; nor for arrays: lists."""
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, dict):
-        return {str(key): finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(part) for part in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def alone(model: Model) -> dict[str, Any]:
+    """The same of a model that has no results folder, as JSON would hold it."""
+    journal = getattr(model, "journal_", None)
+    lines = [line(one) for one in journal.rounds] if isinstance(journal, Journal) else None
+    return finite(result(model, lines))
+
+
+def hidden_sites(model: Model) -> dict[str, str]:
+    """Sites with so few people that nothing is told of them by themselves, and why."""
+    return withheld(dict(zip(model.result_.sites, model.result_.counts, strict=True)))
 
 
 def _sites(model: Model) -> list[dict[str, Any]]:
     """The per-site table, without the line for all of them."""
-    frame = model.summary(alpha=ALPHA).drop(index="all sites")
+    frame = model.summary(alpha=ALPHA).drop(index=[ALL_SITES, *hidden_sites(model)])
     return [{str(key): value for key, value in row.items()} for row in frame.reset_index().to_dict("records")]
 
 

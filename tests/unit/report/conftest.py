@@ -16,6 +16,10 @@ class FakeOutcome:
     sites: tuple = ("north", "south")
     counts: tuple = (30, 60)
     context: dict = field(default_factory=dict)
+    schema: dict = field(default_factory=dict)
+    scaling: dict = field(default_factory=lambda: {"outcome_sd": 2.0, "incomplete_columns": []})
+    site_effects: np.ndarray = field(default_factory=lambda: np.zeros((2, 2)))
+    looked: dict | None = None
     diagnostics: dict = field(
         default_factory=lambda: {
             "weights": {"isotropic": 1.0},

@@ -1,0 +1,110 @@
+"""Forests of one average effect: with each site left out, and by several estimators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from unpooled.report import style
+from unpooled.report.figures import literal, new_axes
+
+LONGEST = 30
+"""A longer name is written without its middle, so that the figure keeps its place."""
+MANY = 25
+"""From this many rows on they stand closer, in smaller letters."""
+
+
+def leave_one_out(
+    frame: pd.DataFrame,
+    *,
+    estimate: float,
+    lower: float,
+    upper: float,
+    outcome: str,
+    unit: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """The average effect without each site, before the interval of all of them.
+
+    `frame` has the columns site, estimate, lower, upper.
+    """
+    ax = new_axes(ax, 1.5 + row_height(len(frame)) * len(frame))
+    with mpl.rc_context(style.STYLE):
+        ax.axvline(estimate, color=style.ORANGE, linewidth=1.5, label="all sites")
+        ax.axvspan(lower, upper, color=style.ORANGE, alpha=0.15, linewidth=0, label="its 95% interval")
+        _forest(ax, frame, frame["site"].tolist(), [style.BLUE] * len(frame))
+        ax.set_ylabel("site left out")
+        ax.set_xlabel(on_outcome("average effect", outcome, unit))
+        ax.set_title("Average effect without each site, 95% interval", pad=22)
+        ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.2)
+    return ax
+
+
+def comparators(
+    frame: pd.DataFrame, *, outcome: str, unit: str = "", main: bool = True, ax: Axes | None = None
+) -> Axes:
+    """The average effect by several estimators; with `main`, the first is the study's own.
+
+    `frame` has the columns estimator, estimate, lower, upper.
+    """
+    ax = new_axes(ax, 1.2 + row_height(len(frame)) * len(frame))
+    with mpl.rc_context(style.STYLE):
+        colours = [style.ORANGE if main else style.BLUE, *[style.BLUE] * (len(frame) - 1)]
+        _forest(ax, frame, frame["estimator"].tolist(), colours)
+        ax.set_xlabel(on_outcome("average effect", outcome, unit))
+        ax.set_title("Average effect by estimator, 95% interval")
+    return ax
+
+
+def shortened(name: object, longest: int = LONGEST) -> str:
+    """A name as it is written, without its middle where it is long.
+
+    >>> shortened("University Hospital of Lower Saxony, Cardiology")
+    'University Hospital…Cardiology'
+    """
+    text = str(name)
+    if len(text) > longest:
+        end = longest // 3
+        text = f"{text[: longest - end - 1].rstrip()}…{text[-end:].lstrip()}"
+    return literal(text)
+
+
+def on_outcome(what: str, outcome: str, unit: str) -> str:
+    """The label of an axis of effects.
+
+    >>> on_outcome("effect", "weight", "kg"), on_outcome("average effect", "weight", "")
+    ('effect on weight (kg)', 'average effect on weight')
+    """
+    return f"{what} on {shortened(outcome)}" + (f" ({literal(unit)})" if unit else "")
+
+
+def row_height(rows: int) -> float:
+    """Inches for a row with a name."""
+    return 0.34 if rows < MANY else 0.17
+
+
+def _forest(ax: Axes, frame: pd.DataFrame, names: Sequence[object], colours: Sequence[str]) -> None:
+    """A row for each estimate, the first on top; one that could not be had is said to be so."""
+    size = 9.0 if len(frame) < MANY else 7.0
+    written: Any = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": size}
+    places = range(len(frame))[::-1]
+    rows = frame[["estimate", "lower", "upper"]].to_numpy(float)
+    for place, row, colour in zip(places, rows, colours, strict=True):
+        first = colour == style.ORANGE
+        value, low, high = row
+        ax.plot([low, high], [place, place], color=colour, linewidth=1.8)
+        ax.plot(value, place, marker="D" if first else "s", markersize=0.7 * size, color=colour)
+        text = "not estimated"
+        if np.isfinite(row).all():
+            text = f"{value:.2f}  [{low:.2f}, {high:.2f}]".replace("-", "−")
+        ax.annotate(text, (1.02, place), weight="bold" if first else "normal", **written)
+    ax.axvline(0.0, color=style.GREY, linewidth=0.9, linestyle=(0, (4, 3)))
+    ax.set_yticks(list(places), [shortened(name) for name in names], fontsize=size)
+    ax.set_ylim(-0.7, len(frame) - 0.3)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x")

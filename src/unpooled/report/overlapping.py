@@ -1,0 +1,147 @@
+"""Overlap: propensities of the treated upward, of the others downward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PatchCollection
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from unpooled.report import style
+from unpooled.report.figures import WIDTH, new_axes
+from unpooled.report.heterogeneity import shortened
+from unpooled.study import ALL_SITES
+
+PANELS = 12
+"""Up to so many sites each has a panel; more are strips, told by colour."""
+ARMS = {"treated": (style.ORANGE, 1.0), "control": (style.BLUE, -1.0)}
+TITLE = "Propensity to be treated, by arm"
+WITHHELD = "withheld: few people"
+HATCH = "//////"
+SHADES = LinearSegmentedColormap.from_list("shares", ["#F4F8FB", style.BLUE])
+
+
+def overlap(histogram: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """All sites together; marked where a site withheld its number of people.
+
+    `histogram` has the columns site, arm ("control" or "treated"), lower, upper, people; people are NaN where
+    they are withheld. Rows of "all sites" are their sum, where there are such rows.
+    """
+    ax = new_axes(ax, 3.6)
+    whole = histogram.loc[histogram["site"] == ALL_SITES]
+    with mpl.rc_context(style.STYLE):
+        hidden = _mirrored(ax, whole if len(whole) else histogram)
+        ax.set_xlabel("propensity")
+        ax.set_ylabel("share of the arm")
+        ax.set_title(TITLE, pad=22)
+        ax.legend(
+            handles=_legend(hidden), loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, borderaxespad=0.2
+        )
+    return ax
+
+
+def overlap_by_site(histogram: pd.DataFrame) -> np.ndarray:
+    """The axes of a figure of its own: a panel for each site, or a strip where they are many."""
+    each = histogram.loc[histogram["site"] != ALL_SITES]
+    sites = list(dict.fromkeys(each["site"]))
+    if len(sites) > PANELS:
+        return _strips(each, sites)
+    rows, columns = -(-len(sites) // 3), min(3, len(sites))
+    figure = Figure(figsize=(WIDTH, 1.2 + 1.6 * rows), layout="constrained")
+    with mpl.rc_context(style.STYLE):
+        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        axes = grid.ravel()[: len(sites)]
+        hidden = [_mirrored(ax, each.loc[each["site"] == site]) for ax, site in zip(axes, sites, strict=True)]
+        for ax, site in zip(axes, sites, strict=True):
+            ax.set_title(shortened(site, 24), fontsize=8)
+        for lowest in axes[-columns:]:
+            lowest.set_xlabel("propensity")
+            lowest.tick_params(labelbottom=True)
+        for rest in grid.ravel()[len(sites) :]:
+            rest.set_axis_off()
+        figure.suptitle(TITLE, x=0.01, ha="left", fontsize=11, weight="bold")
+        figure.supylabel("share of the arm", fontsize=10)
+        figure.legend(handles=_legend(any(hidden)), loc="outside lower right", ncols=3, fontsize=9)
+    return axes
+
+
+def _mirrored(ax: Axes, histogram: pd.DataFrame) -> bool:
+    """Both arms' bars, and whether some number was withheld: of how many people, nobody can say."""
+    tallest, ends = 0.0, []
+    for arm, (colour, way) in ARMS.items():
+        mine = histogram.loc[histogram["arm"] == arm].groupby(["lower", "upper"], as_index=False)
+        bins = mine.agg(people=("people", "sum"), hidden=("people", lambda each: each.isna().any()))
+        people, left = bins["people"].to_numpy(float), bins["lower"].to_numpy(float)
+        share, width = people / max(1.0, people.sum()), bins["upper"].to_numpy(float) - left
+        ax.bar(left, way * share, width, align="edge", color=colour, edgecolor="white", linewidth=0.5)
+        ends += [(left[i], width[i], way, share[i]) for i in np.flatnonzero(bins["hidden"])]
+        tallest = max(tallest, share.max(initial=0.0))
+    for left, width, way, share in ends:
+        ax.bar(
+            left, way * 0.06 * tallest, width, bottom=way * share, align="edge", color="white",
+            edgecolor=style.GREY, hatch=HATCH, linewidth=0.5,
+        )  # fmt: skip
+    ax.axhline(0.0, color=style.BLACK, linewidth=0.8)
+    ax.set_xlim(0.0, 1.0)
+    ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):.0%}")
+    ax.grid(axis="y")
+    return bool(ends)
+
+
+def _legend(hidden: bool) -> list[Patch]:
+    arms = [Patch(color=style.ORANGE, label="treated (up)"), Patch(color=style.BLUE, label="control (down)")]
+    return [*arms, _withheld()] if hidden else arms
+
+
+def _withheld() -> Patch:
+    return Patch(facecolor="white", edgecolor=style.GREY, hatch=HATCH, label=WITHHELD)
+
+
+def _strips(histogram: pd.DataFrame, sites: list[str]) -> np.ndarray:
+    """A strip for each site, control on the left; darker where more of the arm's people are."""
+    figure = Figure(figsize=(WIDTH, 1.5 + 0.15 * len(sites)), layout="constrained")
+    shares = {arm: _by_site(histogram.loc[histogram["arm"] == arm], sites) for arm in ("control", "treated")}
+    shade = ScalarMappable(Normalize(0.0, max(float(np.nanmax(share)) for share in shares.values())), SHADES)
+    with mpl.rc_context(style.STYLE):
+        axes = figure.subplots(1, 2, sharey=True)
+        for ax, (arm, share) in zip(axes, shares.items(), strict=True):
+            edges = [*share.columns, histogram["upper"].max()]
+            ax.pcolormesh(edges, np.arange(len(sites) + 1) - 0.5, share, cmap=shade.cmap, norm=shade.norm)
+            _hatch(ax, edges, share.isna().to_numpy())
+            ax.set_xlabel("propensity")
+            ax.set_title(arm, fontsize=10)
+            ax.tick_params(axis="y", length=0)
+        axes[0].set_yticks(range(len(sites)), [shortened(site) for site in sites], fontsize=7)
+        axes[0].invert_yaxis()
+        figure.colorbar(
+            shade,
+            ax=axes,
+            format="{x:.0%}",
+            label="share of the arm",
+            shrink=16 / (16 + len(sites)),
+            anchor=(0.0, 1.0),
+        )
+        figure.suptitle(TITLE, x=0.01, ha="left", fontsize=11, weight="bold")
+        if any(share.isna().any(axis=None) for share in shares.values()):
+            figure.legend(handles=[_withheld()], loc="outside upper right", fontsize=9)
+    return axes
+
+
+def _hatch(ax: Axes, edges: list[float], hidden: np.ndarray) -> None:
+    """Cells of (site, bin) that are withheld."""
+    cells = [Rectangle((edges[i], row - 0.5), edges[i + 1] - edges[i], 1.0) for row, i in np.argwhere(hidden)]
+    look: Any = {"facecolor": "white", "edgecolor": style.GREY, "hatch": HATCH, "linewidth": 0}
+    ax.add_collection(PatchCollection(cells, **look))
+
+
+def _by_site(histogram: pd.DataFrame, sites: list[str]) -> pd.DataFrame:
+    """The share of an arm by site (row) and bin; NaN where it is withheld."""
+    people = histogram.pivot(index="site", columns="lower", values="people").reindex(sites)
+    return people.div(people.sum(axis=1).clip(lower=1.0), axis=0)

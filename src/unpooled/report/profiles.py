@@ -1,0 +1,77 @@
+"""The effect on people who differ in one covariate only: nobody's own values, but the sites' common means."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from unpooled.effects.summary import interval
+from unpooled.report.model import Model
+from unpooled.study import Column, Schema
+
+POINTS, REACH = 25, 1.64
+"""From so many sds below the mean to as many above: nine in ten people, were a covariate normal."""
+SHOWN = 4
+"""Covariates along which the effect changes most."""
+
+
+class BesideTables(Protocol):
+    """A model that stands beside its sites' tables."""
+
+    sites_: Any
+
+    def effect_draws(self, rows: Any, *, site: str) -> np.ndarray: ...
+
+
+def profiles(model: Model) -> pd.DataFrame | None:
+    """covariate, value, effect, lower, upper, as of the largest site; None: its table is not here."""
+    outcome = model.result_
+    site = outcome.sites[int(np.argmax(outcome.counts))]
+    if site not in getattr(model, "sites_", {}):
+        return None
+    schema = Schema(**outcome.schema)
+    moving = [column for column in schema.covariates if column.kind in ("numeric", "count")]
+    if not moving:
+        return None
+    typical = _typical(schema, outcome.scaling)
+    asked = [_along(column, schema, outcome.scaling, typical) for column in moving]
+    people = pd.concat([people for _, people in asked], ignore_index=True)
+    draws = model.effect_draws(people, site=site)  # type: ignore[attr-defined]
+    lower, upper = interval(draws, 0.05)
+    found = pd.DataFrame(
+        {
+            "covariate": np.repeat([column.name for column in moving], POINTS),
+            "value": np.concatenate([values for values, _ in asked]),
+            "effect": draws.mean(axis=0),
+            "lower": lower,
+            "upper": upper,
+            "site": site,
+        }
+    )
+    change = {name: float(np.ptp(curve["effect"])) for name, curve in found.groupby("covariate", sort=False)}
+    most = sorted(change, key=change.__getitem__, reverse=True)[:SHOWN]
+    return found.loc[[name in most for name in found["covariate"]]].reset_index(drop=True)
+
+
+def _along(
+    column: Column, schema: Schema, scaling: Any, typical: dict[str, Any]
+) -> tuple[np.ndarray, pd.DataFrame]:
+    place = schema.features.index(column.name)
+    mean, sd = float(scaling["mean"][place]), float(scaling["sd"][place])
+    values = np.linspace(mean - REACH * sd, mean + REACH * sd, POINTS)
+    return values, pd.DataFrame({**typical, column.name: values}, index=range(POINTS))
+
+
+def _typical(schema: Schema, scaling: Any) -> dict[str, Any]:
+    """The mean of what is a number, the most frequent of what is not; what may be missing is."""
+    mean, place, found = np.asarray(scaling["mean"]), 0, {}
+    for column in schema.covariates:
+        rates = mean[place : place + len(column.features)]
+        place += len(column.features)
+        if column.kind == "categorical":
+            found[column.name] = column.levels[int(np.argmax([1.0 - rates.sum(), *rates]))]
+        else:
+            found[column.name] = float(rates[0] > 0.5) if column.kind == "binary" else float(rates[0])
+    return {**found, **{column.name: np.nan for column in schema.incomplete}}
