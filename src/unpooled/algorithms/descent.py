@@ -27,16 +27,17 @@ def descend(
     evaluations is allowed, each further one begins with a Hessian, which costs one of them and saves dozens.
     """
     axes = np.stack([np.diag(unit) for unit in ravel(scales)])
-    free, spent, history = starts, 0, []
+    free, spent, history, slopes = starts, 0, [], []
     trusted = stopping.evaluations <= STRETCH
     while True:
         stretch = min(STRETCH, stopping.evaluations - spent)
         found = yield from lbfgs(name, objective, free, axes, fixed, replace(stopping, evaluations=stretch))
         free, spent = found.free, spent + found.evaluations
         history += found.history
+        slopes += found.slopes
         converged = trusted and found.evaluations < stretch
         if converged or stopping.evaluations - spent < 2:
-            return replace(found, evaluations=spent, history=tuple(history))
+            return replace(found, evaluations=spent, history=tuple(history), slopes=tuple(slopes))
         whole, its_fixed = (jax.tree.map(lambda leaf: np.asarray(leaf)[0], tree) for tree in (free, fixed))
         hessian = yield from curvature(name, objective, whole, its_fixed)
         axes, spent, trusted = np.stack([curved_axes(hessian)] * len(axes)), spent + 1, True

@@ -99,6 +99,7 @@ def lbfgs(
     kept: list[Any] = [None] * len(flat)
     active = set(range(len(flat)))
     history: list[float] = []
+    lengths: list[float] = []
     evaluations = 0
     try:
         while True:
@@ -131,6 +132,7 @@ def lbfgs(
                 else:
                     solvers[index].tell(min(best[index] + _WALL, 1e12), np.zeros_like(slope))
             history.append(float(best[0]))
+            lengths.append(float(np.linalg.norm(slopes[0] @ axes[0])) if asked[0] == 0 else lengths[-1])
     finally:
         for solver in solvers:
             solver.stop()
@@ -142,4 +144,4 @@ def lbfgs(
         )
     free = unravel(np.stack([point for point, _ in kept]))
     statistics = jax.tree.map(lambda *leaves: np.stack(leaves), *[statistics for _, statistics in kept])
-    return Minima(free, best, statistics, evaluations, tuple(history))
+    return Minima(free, best, statistics, evaluations, tuple(history), tuple(lengths))

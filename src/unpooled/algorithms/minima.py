@@ -18,3 +18,6 @@ class Minima:
     statistics: Tree
     evaluations: int
     history: tuple[float, ...]
+    """The first problem's best value so far, by evaluation."""
+    slopes: tuple[float, ...] = ()
+    """Length of its gradient there, in units of the descent; of a noisy bound none is told."""

@@ -73,6 +73,7 @@ def fit(
             "objective": float(m.values[0]),
             "evaluations": m.evaluations,
             "history": list(m.history),
+            "slopes": list(m.slopes),
         }
         for name, m in minima.items()
     }

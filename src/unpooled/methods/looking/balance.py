@@ -22,8 +22,8 @@ CELL = 5
 class Balance(Stage):
     """Sums by arm of every regressor among those who have it, plain and weighted; propensities, in bins.
 
-    A site keeps back what few people stand behind, and says that it did. Where a single bin of an arm would
-    be kept back, the next smallest is too: it could be told from the arm's size.
+    A site keeps back what few people stand behind, and says that it did: all of an arm of few people. Where a
+    single bin of an arm would be kept back, the next smallest is too: it could be told from the arm's size.
     """
 
     mean: Float[Array, " f"]
@@ -44,14 +44,16 @@ class Balance(Stage):
         values, known = _known(rows)
         sums = {"people": arms @ known, "sum": arms @ (known * values), "square": arms @ (known * values**2)}
         weighted = {"weight": weight @ known, "weighted": weight @ (known * values)}
+        people = arms.sum(axis=1)
+        whole = {"arms": people, "weights": weight.sum(axis=1), "weight_squares": (weight**2).sum(axis=1)}
         place = jnp.clip((chance * BINS).astype(int), 0, BINS - 1)
         histogram = arms @ (place[:, None] == jnp.arange(BINS))
-        kept, shown = self._kept(sums, arms.sum(axis=1)), _shown(histogram)
+        kept, shown = self._kept(sums, people), _shown(histogram)
         each = {name: jnp.where(kept, found, 0.0) for name, found in sums.items()}
         each |= {"kept": kept.astype(float), "histogram": jnp.where(shown, histogram, 0.0)}
-        each |= {"shown": shown.astype(float), "arms": arms.sum(axis=1)}
-        each |= {"weights": weight.sum(axis=1), "weight_squares": (weight**2).sum(axis=1)}
-        return {"total": {**sums, **weighted, "histogram": histogram}, "each": each}
+        each |= {"shown": shown.astype(float)}
+        each |= {name: jnp.where(_few(people), 0.0, found) for name, found in whole.items()}
+        return {"total": {**sums, **weighted, **whole, "histogram": histogram}, "each": each}
 
     def _kept(self, sums: dict[str, Array], people: Array) -> Array:
         """Features of which each arm has enough values, enough of both kinds, and not few missing ones."""
@@ -75,9 +77,9 @@ def _few(count: Array) -> Array:
 
 
 def _shown(histogram: Float[Array, "2 bins"]) -> Array:
-    """Which bins are sent; with one bin kept back, or few people in all of them, the next smallest is too."""
-    few = _few(histogram)
-    alone = (few.sum(axis=1) == 1) | _few((few * histogram).sum(axis=1))
+    """Which bins are sent; where few are in those kept back, as in a single one, the next smallest is too."""
+    few = _few(histogram) | _few(histogram.sum(axis=1))[:, None]
+    alone = _few((few * histogram).sum(axis=1))
     left = jnp.where(few | (histogram == 0.0), jnp.inf, histogram)
     next_smallest = jnp.arange(BINS) == jnp.argmin(left, axis=1)[:, None]
     return ~(few | (alone[:, None] & next_smallest & jnp.isfinite(left)))

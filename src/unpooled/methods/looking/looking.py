@@ -47,7 +47,7 @@ def stages(scaling: Tree) -> dict[str, Stage]:
 
 def features(scaling: Tree) -> int:
     """Most numbers per person that any of these stages' statistics rest on."""
-    return 1 + regressors(scaling).count
+    return 1 + regressors(scaling).width
 
 
 def look(scaling: Tree) -> Procedure[Tree]:
@@ -56,6 +56,8 @@ def look(scaling: Tree) -> Procedure[Tree]:
         return (yield from _named(_look(scaling)))
     except UnpooledError as error:
         return {"why_not": f"{error.expected}; found {error.found}"}
+    except np.linalg.LinAlgError:
+        return {"why_not": "regressions must have one solution; found a singular one"}
 
 
 def _look(scaling: Tree) -> Procedure[Tree]:

@@ -24,13 +24,13 @@ class Regressors(NamedTuple):
     """How many features may be missing."""
 
     @property
-    def count(self) -> int:
+    def width(self) -> int:
         return len(self.flag)
 
     @property
     def balanced(self) -> int:
         """How many have a mean of their own among people who have a value: all but the last ones."""
-        return self.count - self.incomplete
+        return self.width - self.incomplete
 
 
 def regressors(scaling: Tree, names: tuple[str, ...] = ()) -> Regressors:

@@ -1,0 +1,248 @@
+"""What a look tells: against pandas, statsmodels, worked numbers, and studies that ought to pass or fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from statsmodels.stats.meta_analysis import combine_effects
+
+from unpooled import AIPW, Study, load
+from unpooled.diagnostics.balance import balance
+from unpooled.diagnostics.checks import agreement_check, balance_check, comparison_check
+from unpooled.diagnostics.comparators import comparators
+from unpooled.diagnostics.heterogeneity import leave_one_out, pooled, site_estimates
+from unpooled.diagnostics.look import Look, look, look_at
+from unpooled.diagnostics.propensities import extreme, outside_support
+from unpooled.errors import FitError, StudyError
+from unpooled.methods.looking.regressors import Regressors
+from unpooled.study import ALL_SITES
+
+STUDY = Study(treatment="w", outcome="y", covariates=["a", "b"], look=True)
+
+
+def tables(confounding: float, effects: tuple[float, ...] = (1.0, 1.0, 1.0)) -> dict[str, pd.DataFrame]:
+    """Those with large a are treated, the more surely the stronger the confounding."""
+    rng, made = np.random.default_rng(8), {}
+    for place, effect in enumerate(effects):
+        a, b, noise = rng.normal(size=(3, 120 - 8 * place))
+        w = (rng.random(len(a)) < 1.0 / (1.0 + np.exp(-confounding * a))).astype(int)
+        made[f"site{place}"] = pd.DataFrame({"a": a, "b": b, "w": w, "y": a + b + effect * w + noise})
+    return made
+
+
+def verdicts(seen: Look) -> dict[str, bool]:
+    return dict(zip(seen.checks["name"], seen.checks["passed"], strict=True))
+
+
+# ------------------------------------------------------------------------------- Table 1
+
+
+def with_holes() -> dict[str, pd.DataFrame]:
+    rng, made = np.random.default_rng(3), {}
+    for site, rows in (("north", 110), ("south", 125)):
+        frame = pd.DataFrame(
+            {
+                "age": rng.normal(60.0, 9.0, rows),
+                "flag": rng.integers(0, 2, rows),
+                "level": rng.choice(["low", "mid", "top"], rows),
+                "u": rng.normal(5.0, 2.0, rows),
+                "v": rng.integers(0, 2, rows).astype(float),
+                "w": rng.integers(0, 2, rows),
+                "y": rng.normal(size=rows),
+            }
+        )
+        frame.loc[rng.random(rows) < 0.3, "u"] = np.nan
+        frame.loc[rng.random(rows) < 0.3, "v"] = np.nan
+        made[site] = frame
+    return made
+
+
+@pytest.mark.slow
+def test_table_one_is_what_pandas_groups() -> None:
+    made = with_holes()
+    study = Study(
+        treatment="w", outcome="y", covariates=["age", "flag", "level"], incomplete=["u", "v"],
+        method={"name": "causal_fi"}, look=True,
+    )  # fmt: skip
+    found = look(study, made).table_one.set_index(["site", "feature"])
+    assert not found["withheld"].any()
+    for site, frame in {**made, ALL_SITES: pd.concat(made.values())}.items():
+        wide = frame.assign(**{"level=mid": frame["level"] == "mid", "level=top": frame["level"] == "top"})
+        grouped = wide.drop(columns="level").astype(float).groupby("w")
+        for feature in ("age", "flag", "level=mid", "level=top", "u", "v"):
+            one, row = grouped[feature], found.loc[(site, feature)]
+            for number, arm in enumerate(("control", "treated")):
+                assert row[f"{arm}_people"] == one.count()[number]
+                assert row[f"{arm}_missing"] == one.size()[number] - one.count()[number]
+                np.testing.assert_allclose(row[f"{arm}_mean"], one.mean()[number], rtol=1e-10)
+                np.testing.assert_allclose(row[f"{arm}_sd"], one.std(ddof=0)[number], rtol=1e-10)
+            difference = (one.mean()[1] - one.mean()[0]) / np.sqrt(one.var(ddof=0).mean())
+            np.testing.assert_allclose(row["difference"], difference, rtol=1e-8, atol=1e-12)
+    assert len(found) == 3 * 6
+
+
+# -------------------------------------------------------------------------------- checks
+
+
+@pytest.mark.slow
+def test_a_trial_passes_every_check() -> None:
+    seen = look(STUDY, tables(0.0))
+    assert verdicts(seen) == {
+        "common support": True,
+        "effective sample size": True,
+        "balance after weighting": True,
+        "sites agree": True,
+    }
+    assert seen.extreme == 0.0
+    assert (seen.weights["effective"] > 0.95 * seen.weights["people"]).all()
+    assert all(text.endswith(".") for text in seen.checks["words"])
+
+
+@pytest.mark.slow
+def test_strong_confounding_fails_support_and_balance() -> None:
+    seen = look(STUDY, tables(6.0))
+    found = verdicts(seen)
+    assert not found["common support"]
+    assert not found["balance after weighting"]
+    assert seen.extreme > 0.5
+    assert "of 'a'" in seen.checks.set_index("name").loc["balance after weighting", "words"]
+    naive = seen.comparators.set_index("estimator").loc["unadjusted difference", "estimate"]
+    adjusted = seen.comparators.set_index("estimator").loc["doubly robust (AIPW)", "estimate"]
+    assert abs(adjusted - 1.0) < 0.5 < 1.0 < abs(naive - 1.0)
+
+
+@pytest.mark.slow
+def test_sites_that_disagree_are_told() -> None:
+    seen = look(STUDY, tables(0.5, (0.0, 1.0, 4.0)))
+    assert not verdicts(seen)["sites agree"]
+    assert seen.heterogeneity["i_squared"] > 0.8
+
+
+def test_thresholds_are_inclusive_and_what_is_not_known_is_not_judged() -> None:
+    frame = pd.DataFrame({"feature": ["a", "b"], "before": [0.5, np.nan], "after": [-0.1, np.nan]})
+    assert balance_check(frame).passed
+    assert not balance_check(frame.assign(after=[-0.11, np.nan])).passed
+    assert agreement_check({}) == []
+    doubly = pd.DataFrame([("doubly robust (AIPW)", 0.0, 2.0)], columns=["estimator", "lower", "upper"])
+    assert comparison_check((2.0, 3.0), doubly).passed
+    apart = comparison_check((2.5, 3.0), doubly)
+    assert (apart.passed, apart.found) == (False, 0.5)
+    assert comparison_check((-3.0, -1.0), doubly).found == 1.0
+
+
+def test_support_and_extremes_are_shares_to_the_nearest_five_people() -> None:
+    people = np.zeros((2, 20))
+    people[0, :3], people[1, 2:5], people[1, 19] = (7, 6, 40), (40, 30, 3), 2
+    looked = {"total": {"histogram": people}}
+    assert outside_support(looked) == 50 / 128  # 7 + 6 + 30 + 3 + 2 = 48
+    assert extreme(looked) == 15 / 128  # 7 + 6 + 2
+
+
+def test_balance_before_weighting_is_empty_where_few_carry_a_flag() -> None:
+    """From both arms' sizes and the difference one could count them."""
+    found = Regressors(("many", "rare"), np.array([True, True]), np.zeros(2), np.ones(2), 0)
+    ones, arms = np.array([[30.0, 20.0], [25.0, 3.0]]), np.array([60.0, 50.0])
+    total = {"people": np.tile(arms[:, None], 2), "sum": ones, "square": ones, "arms": arms}
+    total |= {"weight": 2.0 * total["people"], "weighted": 2.0 * ones}
+    told = balance({"total": total}, found, [1, 1])
+    np.testing.assert_allclose(told["before"], [0.0, np.nan], atol=1e-12)
+    assert told["after"].notna().all()
+
+
+# --------------------------------------------------------------------------- heterogeneity
+
+COUNTS = {"a": 100, "b": 60, "c": 40, "d": 200}
+SITES = {
+    "people": np.array([100.0, 60.0, 40.0, 200.0]),
+    "estimate": np.array([0.4, 1.1, -0.3, 0.7]),
+    "error": np.array([0.2, 0.3, 0.25, 0.1]),
+}
+
+
+def test_heterogeneity_is_that_of_statsmodels() -> None:
+    frame = site_estimates({"sites": SITES}, 2.0, COUNTS, {})
+    found = pooled(frame)
+    known = combine_effects(2.0 * SITES["estimate"], (2.0 * SITES["error"]) ** 2, method_re="dl")
+    expected = {
+        "q": known.q, "i_squared": known.i2, "tau_squared": known.tau2,
+        "p_value": known.test_homogeneity().pvalue, "degrees": 3, "sites": 4,
+    }  # fmt: skip
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-10)
+    for name, short in (("fixed", "fe"), ("random", "re")):
+        one = [found[name]["estimate"], found[name]["standard_error"]]
+        expected_pair = [getattr(known, f"mean_effect_{short}"), getattr(known, f"sd_eff_w_{short}")]
+        np.testing.assert_allclose(one, expected_pair, rtol=1e-10)
+    assert known.tau2 > 0.0
+    one = {"estimate": 1.0, "error": 0.5}
+    rows = comparators({"difference": one, "ipw": one, "aipw": one}, 2.0, found)
+    np.testing.assert_allclose(rows["estimate"].iloc[-2:], [known.mean_effect_fe, known.mean_effect_re])
+    np.testing.assert_allclose(
+        rows["upper"] - rows["lower"], 2 * 1.959964 * rows["standard_error"], rtol=1e-6
+    )
+
+
+def test_of_a_single_shown_site_there_is_no_heterogeneity() -> None:
+    frame = site_estimates({"sites": SITES}, 1.0, COUNTS, {"b": "", "c": "", "d": ""})
+    assert frame["site"].tolist() == ["a"]
+    assert pooled(frame) == {}
+    no_error = frame.assign(standard_error=0.0)
+    assert pooled(pd.concat([frame, no_error])) == {}
+    assert leave_one_out({"sites": SITES}, 1.0, COUNTS, dict.fromkeys(COUNTS, "")).empty
+
+
+def test_without_a_site_it_is_the_mean_of_everybody_elses_scores() -> None:
+    rng = np.random.default_rng(1)
+    scores = {
+        site: rng.normal(place, 1.0 + place, count) for place, (site, count) in enumerate(COUNTS.items())
+    }
+    sites = {
+        "people": np.array([float(len(one)) for one in scores.values()]),
+        "estimate": np.array([one.mean() for one in scores.values()]),
+        "error": np.array([one.std(ddof=1) / np.sqrt(len(one)) for one in scores.values()]),
+    }
+    found = leave_one_out({"sites": sites}, 3.0, COUNTS, {"c": "few"}).set_index("site")
+    assert list(found.index) == ["a", "b", "d"]
+    for site in found.index:
+        rest = 3.0 * np.concatenate([one for name, one in scores.items() if name != site])
+        expected = [rest.mean(), rest.std(ddof=1) / np.sqrt(len(rest))]
+        np.testing.assert_allclose(
+            found.loc[site, ["estimate", "standard_error"]].to_list(), expected, rtol=1e-10
+        )
+
+
+# -------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.slow
+def test_where_looking_is_impossible_the_fit_is_complete_and_the_look_says_why() -> None:
+    """One treated person at each site, so all of them in one fold; the fit holds nobody out."""
+    made = {name: one.assign(w=(np.arange(len(one)) < 1).astype(int)) for name, one in tables(0.0).items()}
+    model = AIPW(seed=1, draws=40, folds=1).fit(STUDY, made)
+    assert np.all(np.isfinite(model.result_.site_effects))
+    assert set(model.result_.looked) == {"why_not"}
+    with pytest.raises(FitError, match="outside every fold") as raised:
+        look_at(model.result_)
+    assert "look = false" in raised.value.remedy
+    assert str(raised.value).count("\n") == 2
+    with pytest.raises(FitError, match="outside every fold"):
+        look(STUDY, made)
+
+
+@pytest.mark.slow
+def test_a_fit_that_was_not_looked_at_says_so() -> None:
+    model = AIPW(draws=40).fit(Study(treatment="w", outcome="y", covariates=["a", "b"]), tables(0.0))
+    with pytest.raises(StudyError, match="look=True"):
+        look_at(model.result_)
+
+
+@pytest.mark.slow
+def test_a_saved_look_is_the_same_when_loaded(tmp_path: Path) -> None:
+    model = AIPW(draws=40).fit(STUDY, tables(0.5))
+    model.save(tmp_path / "model")
+    before, after = look_at(model.result_), look_at(load(tmp_path / "model").result_)
+    for name in ("table_one", "overlap", "weights", "balance", "sites", "leave_one_out", "comparators"):
+        pd.testing.assert_frame_equal(getattr(before, name), getattr(after, name), check_exact=True)
