@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unpooled.data import split
+    from unpooled.diagnostics.look import look
     from unpooled.engines.nvflare.engine import Remote
     from unpooled.errors import UnpooledError
     from unpooled.estimators import AIPW, CausalFI, CausalRFF, FedCI, MetaAnalysis, load
+    from unpooled.estimators.refuting.refute import refute
     from unpooled.estimators.sensitivity import sensitivity
+    from unpooled.report import plot
     from unpooled.site.limits import Limits
     from unpooled.study import Study, read_study
 
@@ -28,7 +31,9 @@ _HOMES = {
     "Study": "unpooled.study",
     "UnpooledError": "unpooled.errors",
     "load": "unpooled.estimators",
+    "look": "unpooled.diagnostics.look",
     "read_study": "unpooled.study",
+    "refute": "unpooled.estimators.refuting.refute",
     "sensitivity": "unpooled.estimators.sensitivity",
     "split": "unpooled.data",
 }
@@ -44,13 +49,18 @@ __all__ = [
     "Study",
     "UnpooledError",
     "load",
+    "look",
+    "plot",
     "read_study",
+    "refute",
     "sensitivity",
     "split",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "plot":  # a module: nothing of it is imported by another name
+        return import_module("unpooled.report.plot")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'unpooled' has no attribute '{name}'")

@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 from tests.docs.markdown import ROOT, blocks, quoted, rows
 
+from unpooled.methods.looking import looking
 from unpooled.methods.method import find
 from unpooled.protocol import messages
 
@@ -30,12 +31,10 @@ def test_the_readme_says_what_each_reply_reveals(reply: type[messages.Message]) 
     assert readme_reveals()[reply.__name__] == reply.reveals
 
 
-def stages_of(name: str) -> dict[str, Any]:
-    """The classes of the stages of a default study."""
+def scaling_of_a_default_study() -> dict[str, Any]:
     import numpy as np
 
-    method: Any = find(name)
-    scaling = {
+    return {
         "correlation": np.eye(2),
         "binary_rate": np.full(2, np.nan),
         "site_moments": np.zeros((2, 8)),
@@ -43,13 +42,19 @@ def stages_of(name: str) -> dict[str, Any]:
         "family": "continuous",
         "outcome_sd": 1.0,
         "mean": np.zeros(2),
+        "sd": np.ones(2),
         "outcome_mean": 0.0,
         "incomplete_mean": np.zeros(1),
         "incomplete_sd": np.ones(1),
         "incomplete_columns": [["u", "numeric", 1]],
     }
+
+
+def stages_of(name: str) -> dict[str, Any]:
+    """The classes of the stages of a default study."""
+    method: Any = find(name)
     settings = method.Settings()
-    stages = method.stages(settings, method.context(settings, scaling, 0))
+    stages = method.stages(settings, method.context(settings, scaling_of_a_default_study(), 0))
     return {type(stage).__name__: stage for stage in stages.values()}
 
 
@@ -67,6 +72,13 @@ def test_a_page_says_what_each_stage_of_a_default_study_reveals(method: str, pag
     found = {name: stage.reveals for name, stage in stages_of(method).items()}
     said = {name: readme_reveals(page).get(name) for name in found}
     assert said == found
+
+
+def test_a_page_says_what_is_revealed_when_a_study_is_looked_at() -> None:
+    stages = looking.stages(scaling_of_a_default_study())
+    rows_of = {quoted(row[0])[1]: row for row in rows(ROOT / "docs/diagnostics.md") if len(row) == 2}
+    said = {name: (quoted(row[0])[0], row[1]) for name, row in rows_of.items()}
+    assert said == {name: (type(stage).__name__, stage.reveals) for name, stage in stages.items()}
 
 
 def test_every_name_of_the_notation_table_is_in_the_code() -> None:

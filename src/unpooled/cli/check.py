@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from unpooled.cli.answering import answering
+from unpooled.cli.looking import look_as_json, looked, show_look
 from unpooled.cli.missing import missingness_as_json, show_missingness
 from unpooled.cli.options import Debug, Json, StudyFile
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from unpooled.diagnostics.look import Look
     from unpooled.diagnostics.preview import Preview
 
 
@@ -26,11 +28,13 @@ def check(study: StudyFile, json: Json = False, debug: Debug = 0) -> None:
         from unpooled.diagnostics.preview import preview
         from unpooled.study import read_study
 
-        found = preview(read_study(study))
+        asked = read_study(study)
+        found = preview(asked)
+        seen = looked(asked) if asked.look else None
         if json:
-            typer.echo(jsonlib.dumps(as_json(found)))
+            typer.echo(jsonlib.dumps({**as_json(found), "look": look_as_json(seen)}))
         else:
-            _show(found, str(study))
+            _show(found, seen, str(study))
 
 
 def as_json(found: Preview) -> dict[str, Any]:
@@ -46,7 +50,7 @@ def as_json(found: Preview) -> dict[str, Any]:
     }
 
 
-def _show(found: Preview, study: str) -> None:
+def _show(found: Preview, seen: Look | str | None, study: str) -> None:
     from rich.console import Console
 
     console = Console(markup=False, emoji=False)  # a column may be called 'bmi [kg/m2]'
@@ -59,6 +63,7 @@ def _show(found: Preview, study: str) -> None:
     _show_codes(console, found)
     if found.missingness is not None:
         show_missingness(console, found.missingness)
+    show_look(console, seen)
     _show_refusals(console, found)
     console.print(
         f"\nnext: unpooled run {shlex.quote(study)} --output results/", highlight=False, soft_wrap=True

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from unpooled.diagnostics.withholding import complemented
+from unpooled.diagnostics.withholding import complemented, few
 from unpooled.protocol.messages import Tree
 from unpooled.study import ALL_SITES
 
@@ -22,13 +22,11 @@ def gap_shares(scaling: Tree, sites: Sequence[str], hidden: Mapping[str, str]) -
     seen = np.asarray(scaling["seen"])[:, first]
     missing = counts[:, None] - seen
     groups = np.stack([missing, seen])
-    kept = (
-        np.all((groups == 0) | (groups >= 5), axis=0)
-        & np.array([site not in hidden for site in sites])[:, None]
-    )
-    shown = complemented(kept, counts.tolist(), groups, groups.sum(axis=1))
-    shares = np.vstack(
-        [np.where(shown, missing / counts[:, None], np.nan), missing.sum(axis=0) / counts.sum()]
-    )
+    totals = groups.sum(axis=1)
+    may_be_shown = np.array([site not in hidden for site in sites])[:, None]
+    shown = complemented(~few(groups).any(axis=0) & may_be_shown, counts.tolist(), groups, totals)
+    by_site = np.where(shown, missing / counts[:, None], np.nan)
+    everybody = np.where(few(totals).any(axis=0), np.nan, totals[0] / counts.sum())
+    shares = np.vstack([by_site, everybody])
     names = [name for name, _, _ in columns]
     return pd.DataFrame(shares, index=[*sites, ALL_SITES], columns=names)

@@ -17,7 +17,7 @@ from unpooled.diagnostics.comparators import comparators
 from unpooled.diagnostics.heterogeneity import leave_one_out, pooled, site_estimates
 from unpooled.diagnostics.propensities import extreme, histogram, outside_support, weights
 from unpooled.diagnostics.table_one import table_one
-from unpooled.diagnostics.withholding import withheld
+from unpooled.diagnostics.withholding import hidden_sites
 from unpooled.effects.summary import combine, interval
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import FitError, StudyError
@@ -118,7 +118,7 @@ def _look(
             remedy="look = false, or leave out the sites with few people",
         )
     scale = float(scaling["outcome_sd"])
-    hidden = withheld(counts, looked["each"]["arms"], looked["total"]["arms"])
+    hidden = hidden_sites(counts, looked)
     found = regressors(scaling, (*schema.features, *schema.incomplete_features))
     widths = [len(column.features) for column in (*schema.covariates, *schema.incomplete)]
     shown = (counts, hidden)

@@ -18,6 +18,7 @@ from unpooled.coordinator.journal import Journal
 from unpooled.coordinator.rounds import Conduct, Round
 from unpooled.coordinator.study_rounds import study_rounds
 from unpooled.data import Table
+from unpooled.diagnostics.look import Look, look_at
 from unpooled.effects.summary import combine, interval, table
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import SiteLost, StudyError, nearest
@@ -120,6 +121,10 @@ class Estimator(BaseEstimator):
         """One row per site and one for all: n, ate, moments, interval."""
         result = self._fitted()
         return table(result.site_effects, result.sites, result.counts, alpha)
+
+    def look(self) -> Look:
+        """Balance, overlap, agreement of the sites and simpler estimates of a study with ``look=True``."""
+        return look_at(self._fitted())
 
     # ----------------------------------------------------------------------- people
 

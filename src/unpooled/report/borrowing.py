@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
 from unpooled.report import style
-from unpooled.report.figures import literal, new_axes
+from unpooled.report.figures import new_axes
+from unpooled.report.labels import literal
 
 WRITTEN = 12
 """With more sites than this the shares are shown by colour alone."""

@@ -10,12 +10,11 @@ import pandas as pd
 from unpooled.diagnostics.borrowing import borrowed
 from unpooled.diagnostics.gap_shares import gap_shares
 from unpooled.diagnostics.look import Look, look_at
-from unpooled.diagnostics.withholding import withheld
+from unpooled.diagnostics.withholding import hidden_sites
 from unpooled.errors import UnpooledError
 from unpooled.maths.e_value import of_difference, of_means
 from unpooled.report import words
 from unpooled.report.model import Model
-from unpooled.study import ALL_SITES
 
 
 def report_content(
@@ -23,7 +22,7 @@ def report_content(
 ) -> dict[str, Any]:
     """From a model, its result.json, and what else its results folder holds."""
     outcome = model.result_
-    hidden = withheld(dict(zip(outcome.sites, outcome.counts, strict=True)))
+    hidden = hidden_sites(dict(zip(outcome.sites, outcome.counts, strict=True)), outcome.looked)
     look, why_not = looked(model)
     return {
         "study": card(result),
@@ -49,8 +48,8 @@ def report_content(
         "missing": _missing(model, hidden),
         "e_value": _e_value(model, result),
         "refutation": refutation,
-        "left": left(result["cost"].get("left", {}), hidden),
-        "cost": _cost(result["cost"], hidden),
+        "left": left(result["cost"].get("left", {})),
+        "cost": _cost(result["cost"]),
         "limits": list(words.LIMITS),
         "citation": words.citation(result["study"], result["versions"]["unpooled"], result["study_hash"]),
         "versions": result["versions"],
@@ -72,6 +71,7 @@ def card(result: dict[str, Any]) -> dict[str, Any]:
         "treatment": result["treatment"],
         "outcome": result["outcome"],
         "outcome_unit": result["outcome_unit"],
+        "units": result["columns"]["units"],
         "covariates": result["columns"]["covariates"],
         "incomplete": result["columns"]["incomplete"],
         "method": words.METHODS.get(result["method"], result["method"]),
@@ -97,8 +97,8 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
 
 
-def left(by_site: dict[str, list[dict[str, Any]]], hidden: dict[str, str]) -> list[dict[str, Any]]:
-    """What left the sites, by kind of message; bytes by site are in `cost`, so hidden sites need no word."""
+def left(by_site: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """What left the sites, by kind of message; bytes by site are in `cost`."""
     kinds: dict[str, dict[str, Any]] = {}
     for entries in by_site.values():
         for entry in entries:
@@ -110,7 +110,7 @@ def left(by_site: dict[str, list[dict[str, Any]]], hidden: dict[str, str]) -> li
     return list(kinds.values())
 
 
-def _cost(cost: dict[str, Any], hidden: dict[str, str]) -> dict[str, Any]:
+def _cost(cost: dict[str, Any]) -> dict[str, Any]:
     return {
         "rounds": cost["rounds"],
         "seconds": cost["seconds"],
@@ -125,7 +125,7 @@ def _square(shares: pd.DataFrame | None, hidden: dict[str, str]) -> list[dict[st
     if shares is None:
         return None
     shown = shares.drop(index=list(hidden), columns=list(hidden), errors="ignore")
-    return records(shown.reset_index())
+    return None if shown.empty else records(shown.reset_index())
 
 
 def _missing(model: Model, hidden: dict[str, str]) -> list[dict[str, Any]]:
@@ -144,11 +144,8 @@ def _e_value(model: Model, result: dict[str, Any]) -> dict[str, float] | None:
     elif looked_at is None or "why_not" in looked_at:
         return None
     else:
-        arms = np.asarray(looked_at["each"]["arms"]).sum(axis=0)
+        arms = np.asarray(looked_at["total"]["arms"])
         share = float(arms[1] / arms.sum())
         lower, upper = result["ate_interval"]
         found = of_means(result["ate"], lower, upper, float(scaling["outcome_mean"]), share)
     return {"estimate": found.estimate, "interval": found.interval}
-
-
-__all__ = ["ALL_SITES", "report_content"]

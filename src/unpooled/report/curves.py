@@ -13,8 +13,8 @@ from unpooled.data.presence import column as the
 from unpooled.effects.summary import interval
 from unpooled.errors import StudyError, nearest
 from unpooled.report import style
-from unpooled.report.figures import literal, new_axes
-from unpooled.report.heterogeneity import on_outcome, shortened
+from unpooled.report.figures import new_axes
+from unpooled.report.labels import literal, on_outcome, shortened
 
 FEW = 8
 """Up to this many values each is a point of its own."""
@@ -121,11 +121,11 @@ def _grid(seen: pd.Series, points: int) -> list:
 
 
 def _typical(series: pd.Series) -> object:
-    """The median of numbers, the most frequent of few values or of text; missing where all are."""
+    """The median of numbers, as somebody has it, or the most frequent level; missing where all are."""
     seen = series.dropna()
     if seen.empty:
         return np.nan
-    if stored_as(seen) == "text" or seen.nunique() <= 2:
+    if stored_as(seen) == "text":
         return seen.mode().iloc[0]
     return float(np.quantile(numbers(seen), 0.5, method="nearest"))
 

@@ -3,17 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 
 from unpooled.report import borrowing
 from unpooled.report.model import Model
 
 POINTS = 200
+DPI, TALLEST = 200, 2400
+"""Dots per inch of a PNG, fewer where it would have more rows of pixels than this."""
+
+
+def laid_out(ax: Axes) -> Figure:
+    """The figure with everything at its place for good: that takes as long as to draw it."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    FigureCanvasAgg(figure)
+    figure.set_dpi(72)
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+    figure.set_layout_engine("none")
+    return figure
+
+
+def svg(figure: Figure) -> bytes:
+    """The same figure, the same bytes."""
+    written = BytesIO()
+    FigureCanvasSVG(figure).print_svg(written, metadata={"Date": None, "Creator": None})
+    return written.getvalue()
+
+
+def write_png(figure: Figure, path: Path) -> None:
+    figure.set_dpi(min(DPI, TALLEST / figure.get_figheight()))
+    FigureCanvasAgg(figure).print_png(path)
 
 
 def keep(ax: Axes, data: pd.DataFrame, path: Path) -> Path:
@@ -55,10 +86,22 @@ def histories(model: Model) -> dict[str, list[float]]:
     return {name: list(found["history"]) for name, found in structures.items() if found.get("history")}
 
 
-def long(histories: dict[str, list[float]]) -> pd.DataFrame:
+def slopes(model: Model) -> dict[str, list[float]]:
+    """The length of the objective's gradient at each of them, where a method tells it."""
+    structures = model.result_.diagnostics.get("structures", {})
+    return {name: list(found["slopes"]) for name, found in structures.items() if found.get("slopes")}
+
+
+def long(histories: dict[str, list[float]], slopes: dict[str, list[float]]) -> pd.DataFrame:
     """A row for each evaluation."""
-    rows = [(name, i, value) for name, history in histories.items() for i, value in enumerate(history, 1)]
-    return pd.DataFrame(rows, columns=["structure", "evaluation", "objective"])
+    rows = [
+        (name, i, value, slope)
+        for name, history in histories.items()
+        for i, (value, slope) in enumerate(
+            zip(history, slopes.get(name, [np.nan] * len(history)), strict=True), 1
+        )
+    ]
+    return pd.DataFrame(rows, columns=["structure", "evaluation", "objective", "gradient"])
 
 
 def traffic_table(cost: dict[str, Any]) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -12,8 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from unpooled.report import style
+from unpooled.report.labels import MANY, on_outcome, row_height, shortened
 
 WIDTH = 6.4
+WRITTEN = 60
+"""With more rows than this a forest's numbers are not written beside it."""
 
 
 def new_axes(ax: Axes | None, height: float) -> Axes:
@@ -22,15 +26,6 @@ def new_axes(ax: Axes | None, height: float) -> Axes:
         return ax
     with mpl.rc_context(style.STYLE):
         return Figure(figsize=(WIDTH, height), layout="constrained").add_subplot()
-
-
-def _effect_label(outcome: str, unit: str) -> str:
-    return literal(f"average effect on {outcome} ({unit})" if unit else f"average effect on {outcome}")
-
-
-def literal(text: str) -> str:
-    """A name as it is written: between two dollars matplotlib would look for a formula."""
-    return text.replace("$", r"\$")
 
 
 def posterior(
@@ -56,7 +51,7 @@ def posterior(
         _zero(ax)
         ax.set_yticks(range(len(names)), [_with_count(summary, name) for name in reversed(names)])
         ax.set_ylim(-0.3, len(names) + 0.05)
-        ax.set_xlabel(_effect_label(outcome, unit))
+        ax.set_xlabel(on_outcome("average effect", outcome, unit))
         ax.set_title("Posterior of the average effect (bar: 95% interval)")
         ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
@@ -65,31 +60,39 @@ def posterior(
 
 
 def forest(summary: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | None = None) -> Axes:
-    """Mean and interval at each site and over all, with the numbers written out."""
-    names = list(summary.index)
-    ax = new_axes(ax, 1.2 + 0.36 * len(names))
+    """Mean and interval at each site and over all, with the numbers written out where rows are not too many."""
+    names, many = list(summary.index), len(summary) >= MANY
+    ax = new_axes(ax, 1.2 + (row_height(len(names)) if many else 0.36) * len(names))
+    size = 7.0 if many else 9.0
+    sites, (lower, mean, upper) = summary.iloc[:-1], summary.iloc[-1][["lower", "ate", "upper"]]
+    places = np.arange(len(sites), 0, -1)
     with mpl.rc_context(style.STYLE):
-        for place, name in enumerate(reversed(names)):
-            row, last = summary.loc[name], name == names[-1]
-            colour, marker = (style.ORANGE, "D") if last else (style.BLUE, "s")
-            ax.plot([row["lower"], row["upper"]], [place, place], color=colour, linewidth=1.8)
-            ax.plot(row["ate"], place, marker=marker, markersize=7, color=colour)
-            text = f"{row['ate']:.2f}  [{row['lower']:.2f}, {row['upper']:.2f}]".replace("-", "−")
-            where = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 9}
-            ax.annotate(text, (1.02, place), weight="bold" if last else "normal", **where)
+        ax.plot([lower, upper], [0, 0], color=style.ORANGE, linewidth=1.8)
+        ax.plot(mean, 0, marker="D", markersize=0.8 * size, color=style.ORANGE)
+        ax.hlines(places, sites["lower"], sites["upper"], color=style.BLUE, linewidth=1.8)
+        ax.scatter(sites["ate"], places, marker="s", s=(0.8 * size) ** 2, color=style.BLUE, zorder=2)
+        for place, (_, row) in enumerate(summary[::-1].iterrows() if len(names) <= WRITTEN else ()):
+            beside: Any = {"va": "center", "fontsize": size, "transform": ax.get_yaxis_transform()}
+            ax.text(1.02, place, _written(row), weight="normal" if place else "bold", **beside)
         _zero(ax)
         ax.axhline(0.5, color=style.GREY, linewidth=0.6)
-        ax.set_yticks(range(len(names)), [_with_count(summary, name) for name in reversed(names)])
+        labels = [_with_count(summary, name, ", " if many else "\n") for name in reversed(names)]
+        ax.set_yticks(range(len(names)), labels, fontsize=size if many else None)
         ax.set_ylim(-0.6, len(names) - 0.4)
-        ax.set_xlabel(_effect_label(outcome, unit))
+        ax.set_xlabel(on_outcome("average effect", outcome, unit))
         ax.set_title("Average effect by site, 95% interval")
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
     return ax
 
 
-def convergence(histories: Mapping[str, Sequence[float]], *, ax: Axes | None = None) -> Axes:
-    """How far the objective of each structure was above where it ended, by evaluation."""
+def convergence(
+    histories: Mapping[str, Sequence[float]],
+    slopes: Mapping[str, Sequence[float]] | None = None,
+    *,
+    ax: Axes | None = None,
+) -> Axes:
+    """How far the objective of each structure was above where it ended; dotted, its gradient's length."""
     ax = new_axes(ax, 3.2)
     with mpl.rc_context(style.STYLE):
         for index, (name, history) in enumerate(histories.items()):
@@ -115,12 +118,25 @@ def convergence(histories: Mapping[str, Sequence[float]], *, ax: Axes | None = N
         ax.set_title("Convergence")
         ax.legend(title="structure", alignment="left")
         ax.grid(axis="y")
+        if slopes:
+            _slopes(ax, slopes)
     return ax
+
+
+def _slopes(ax: Axes, slopes: Mapping[str, Sequence[float]]) -> None:
+    beside = ax.twinx()
+    for index, lengths in enumerate(slopes.values()):
+        colour = style.CYCLE[index % len(style.CYCLE)]
+        beside.plot(range(1, len(lengths) + 1), lengths, color=colour, linestyle=":", linewidth=1.0)
+    beside.set_yscale("log")
+    beside.set_ylabel("length of the gradient (dotted)")
+    beside.spines[["left", "top"]].set_visible(False)
 
 
 def traffic(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Bytes by site, out of it and into it; `table` has the columns site, up, down."""
-    ax = new_axes(ax, 1.3 + 0.42 * len(table))
+    many = len(table) >= MANY
+    ax = new_axes(ax, 1.3 + (row_height(len(table)) if many else 0.42) * len(table))
     scale, unit = _byte_unit(float(table[["up", "down"]].to_numpy().max()))
     with mpl.rc_context(style.STYLE):
         places = np.arange(len(table))[::-1]
@@ -131,12 +147,13 @@ def traffic(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             0.36,
             color="white",
             edgecolor=style.GREY,
-            hatch="////",
+            hatch="" if many else "////",
             label="came to the site",
         )
-        for bars in (up, down):
+        for bars in () if many else (up, down):
             ax.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
-        ax.set_yticks(places, [literal(site) for site in table["site"]])
+        ax.set_yticks(places, [shortened(site) for site in table["site"]], fontsize=7.0 if many else None)
+        ax.set_ylim(-0.7, len(table) - 0.3)
         ax.tick_params(axis="y", length=0)
         ax.margins(x=0.12)
         ax.set_xlabel(unit)
@@ -150,8 +167,15 @@ def _zero(ax: Axes) -> None:
     ax.axvline(0.0, color=style.GREY, linewidth=0.9, linestyle=(0, (4, 3)))
 
 
-def _with_count(summary: pd.DataFrame, name: str) -> str:
-    return f"{literal(name)}\nn = {int(summary.loc[name, 'n']):,}"
+def _with_count(summary: pd.DataFrame, name: str, between: str = "\n") -> str:
+    return f"{shortened(name)}{between}n = {int(summary.loc[name, 'n']):,}"
+
+
+def _written(row: pd.Series) -> str:
+    """An estimate with its interval, or that there is none."""
+    if not np.isfinite(row[["ate", "lower", "upper"]].to_numpy(float)).all():
+        return "not estimated"
+    return f"{row['ate']:.2f}  [{row['lower']:.2f}, {row['upper']:.2f}]".replace("-", "−")
 
 
 def _byte_unit(largest: float) -> tuple[float, str]:

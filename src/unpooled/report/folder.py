@@ -28,9 +28,7 @@ def write_profiles(model: Model, folder: Path) -> None:
 
 def write_report(model: Model, result: dict[str, Any], folder: Path) -> Path:
     """From a model, the content of its result.json, and what the folder holds beside; the same every time."""
-    effects = folder / EFFECTS
-    curves = pd.read_csv(effects, float_precision="round_trip") if effects.exists() else None
-    content = finite(report_content(model, result, curves, _refutation(folder)))
+    content = finite(report_content(model, result, _profiles(folder / EFFECTS), _refutation(folder)))
     pictures = draw_pictures(model, content, folder / "figures")
     write_json(content, folder / NUMBERS)
     (folder / PAGE).write_text(page(content, pictures), encoding="utf-8")
@@ -57,6 +55,15 @@ def read_result(folder: Path) -> dict[str, Any]:
 
 def write_json(content: dict[str, Any], path: Path) -> None:
     path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _profiles(path: Path) -> pd.DataFrame | None:
+    """As they were written: a covariate or a site may be called 'NA' or '1'."""
+    if not path.exists():
+        return None
+    numbers: Any = {name: [""] for name in ("value", "effect", "lower", "upper")}
+    names = {"covariate": str, "site": str}
+    return pd.read_csv(path, dtype=names, keep_default_na=False, na_values=numbers)
 
 
 def _refutation(folder: Path) -> dict[str, Any] | None:

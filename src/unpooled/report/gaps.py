@@ -12,7 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap
 
 from unpooled.report import style
 from unpooled.report.figures import new_axes
-from unpooled.report.heterogeneity import row_height, shortened
+from unpooled.report.labels import row_height, shortened
 
 WRITTEN = 12
 """With more columns than this the shares are shown by colour alone."""

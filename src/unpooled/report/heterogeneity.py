@@ -11,12 +11,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from unpooled.report import style
-from unpooled.report.figures import literal, new_axes
-
-LONGEST = 30
-"""A longer name is written without its middle, so that the figure keeps its place."""
-MANY = 25
-"""From this many rows on they stand closer, in smaller letters."""
+from unpooled.report.figures import new_axes
+from unpooled.report.labels import MANY, on_outcome, row_height, shortened
 
 
 def leave_one_out(
@@ -59,33 +55,6 @@ def comparators(
         ax.set_xlabel(on_outcome("average effect", outcome, unit))
         ax.set_title("Average effect by estimator, 95% interval")
     return ax
-
-
-def shortened(name: object, longest: int = LONGEST) -> str:
-    """A name as it is written, without its middle where it is long.
-
-    >>> shortened("University Hospital of Lower Saxony, Cardiology")
-    'University Hospital…Cardiology'
-    """
-    text = str(name)
-    if len(text) > longest:
-        end = longest // 3
-        text = f"{text[: longest - end - 1].rstrip()}…{text[-end:].lstrip()}"
-    return literal(text)
-
-
-def on_outcome(what: str, outcome: str, unit: str) -> str:
-    """The label of an axis of effects.
-
-    >>> on_outcome("effect", "weight", "kg"), on_outcome("average effect", "weight", "")
-    ('effect on weight (kg)', 'average effect on weight')
-    """
-    return f"{what} on {shortened(outcome)}" + (f" ({literal(unit)})" if unit else "")
-
-
-def row_height(rows: int) -> float:
-    """Inches for a row with a name."""
-    return 0.34 if rows < MANY else 0.17
 
 
 def _forest(ax: Axes, frame: pd.DataFrame, names: Sequence[object], colours: Sequence[str]) -> None:

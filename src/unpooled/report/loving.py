@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from unpooled.report import style
 from unpooled.report.figures import new_axes
-from unpooled.report.heterogeneity import row_height, shortened
+from unpooled.report.labels import row_height, shortened
 
 MOST = 40
 """Of more features than this, those are shown whose difference is largest, before or after."""

@@ -14,25 +14,25 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
+from unpooled.diagnostics.withholding import CELL
 from unpooled.report import style
 from unpooled.report.figures import WIDTH, new_axes
-from unpooled.report.heterogeneity import shortened
+from unpooled.report.labels import shortened
 from unpooled.study import ALL_SITES
 
 PANELS = 12
 """Up to so many sites each has a panel; more are strips, told by colour."""
+FEW = CELL - 1
+"""People that a withheld bin may hold; shares are of those told and of these."""
 ARMS = {"treated": (style.ORANGE, 1.0), "control": (style.BLUE, -1.0)}
-TITLE = "Propensity to be treated, by arm"
-WITHHELD = "withheld: few people"
-HATCH = "//////"
+TITLE, HATCH = "Propensity to be treated, by arm", "//////"
 SHADES = LinearSegmentedColormap.from_list("shares", ["#F4F8FB", style.BLUE])
 
 
 def overlap(histogram: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """All sites together; marked where a site withheld its number of people.
+    """All sites together: the rows "all sites" where there are some, else the sum of each site's.
 
-    `histogram` has the columns site, arm ("control" or "treated"), lower, upper, people; people are NaN where
-    they are withheld. Rows of "all sites" are their sum, where there are such rows.
+    `histogram` has the columns site, arm ("control", "treated"), lower, upper, people (NaN: withheld).
     """
     ax = new_axes(ax, 3.6)
     whole = histogram.loc[histogram["site"] == ALL_SITES]
@@ -73,19 +73,20 @@ def overlap_by_site(histogram: pd.DataFrame) -> np.ndarray:
 
 
 def _mirrored(ax: Axes, histogram: pd.DataFrame) -> bool:
-    """Both arms' bars, and whether some number was withheld: of how many people, nobody can say."""
-    tallest, ends = 0.0, []
+    """Both arms' bars, at their ends as many people as may be withheld; whether any are."""
+    ends, tallest = [], 0.0
     for arm, (colour, way) in ARMS.items():
         mine = histogram.loc[histogram["arm"] == arm].groupby(["lower", "upper"], as_index=False)
-        bins = mine.agg(people=("people", "sum"), hidden=("people", lambda each: each.isna().any()))
+        bins = mine.agg(people=("people", "sum"), hidden=("people", lambda each: each.isna().sum()))
         people, left = bins["people"].to_numpy(float), bins["lower"].to_numpy(float)
-        share, width = people / max(1.0, people.sum()), bins["upper"].to_numpy(float) - left
+        unknown, width = FEW * bins["hidden"].to_numpy(float), bins["upper"].to_numpy(float) - left
+        share, most = (part / max(1.0, (people + unknown).sum()) for part in (people, unknown))
         ax.bar(left, way * share, width, align="edge", color=colour, edgecolor="white", linewidth=0.5)
-        ends += [(left[i], width[i], way, share[i]) for i in np.flatnonzero(bins["hidden"])]
-        tallest = max(tallest, share.max(initial=0.0))
-    for left, width, way, share in ends:
+        ends += [(left[i], width[i], way, share[i], most[i]) for i in np.flatnonzero(unknown)]
+        tallest = max(tallest, (share + most).max(initial=0.0))
+    for left, width, way, share, most in ends:
         ax.bar(
-            left, way * 0.06 * tallest, width, bottom=way * share, align="edge", color="white",
+            left, way * max(most, 0.05 * tallest), width, bottom=way * share, align="edge", color="white",
             edgecolor=style.GREY, hatch=HATCH, linewidth=0.5,
         )  # fmt: skip
     ax.axhline(0.0, color=style.BLACK, linewidth=0.8)
@@ -101,7 +102,7 @@ def _legend(hidden: bool) -> list[Patch]:
 
 
 def _withheld() -> Patch:
-    return Patch(facecolor="white", edgecolor=style.GREY, hatch=HATCH, label=WITHHELD)
+    return Patch(facecolor="white", edgecolor=style.GREY, hatch=HATCH, label="withheld: few people")
 
 
 def _strips(histogram: pd.DataFrame, sites: list[str]) -> np.ndarray:
@@ -144,4 +145,5 @@ def _hatch(ax: Axes, edges: list[float], hidden: np.ndarray) -> None:
 def _by_site(histogram: pd.DataFrame, sites: list[str]) -> pd.DataFrame:
     """The share of an arm by site (row) and bin; NaN where it is withheld."""
     people = histogram.pivot(index="site", columns="lower", values="people").reindex(sites)
-    return people.div(people.sum(axis=1).clip(lower=1.0), axis=0)
+    total = people.sum(axis=1) + FEW * people.isna().sum(axis=1)
+    return people.div(total.clip(lower=1.0), axis=0)

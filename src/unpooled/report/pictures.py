@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,25 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from unpooled.report import borrowing, curves, figures, gaps, heterogeneity, loving, overlapping
-from unpooled.report.drawing import densities, histories, keep, long, traffic_table
+from unpooled.report.drawing import (
+    densities,
+    histories,
+    laid_out,
+    long,
+    slopes,
+    svg,
+    traffic_table,
+    write_png,
+)
 from unpooled.report.model import Model
 from unpooled.study import ALL_SITES
 
 TOLD = 12
 """With more sites than this a text alternative names those at the ends only."""
+
+MOST = 30
+"""With more sites than this, a figure that grows with them shows all of them together, or those that matter
+most; the forest alone shows every site."""
 
 
 @dataclass(frozen=True)
@@ -37,20 +49,15 @@ def draw_pictures(model: Model, content: dict[str, Any], folder: Path | None) ->
         folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context({"svg.hashsalt": "unpooled"}):
         for name, ax, data, alternative in _drawn(model, content):
+            figure = laid_out(ax)
+            found[name] = Picture(name, alternative, svg(figure))
             if folder is not None:
-                keep(ax, data, folder / f"{name}.png")
-            found[name] = Picture(name, alternative, _svg(ax))
+                write_png(figure, folder / f"{name}.png")
+                data.to_csv(folder / f"{name}.csv", index=False)
     return found
 
 
-def _svg(ax: Axes) -> bytes:
-    """The same figure, the same bytes."""
-    figure, written = ax.get_figure(root=True), BytesIO()
-    assert figure is not None
-    figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
-    return written.getvalue()
-
-
+ENDS = ("estimate", "lower", "upper")
 Drawn = tuple[str, Axes, pd.DataFrame, str]
 
 
@@ -59,15 +66,16 @@ def _drawn(model: Model, content: dict[str, Any]) -> Iterator[Drawn]:
     study = content["study"]
     on: dict[str, Any] = {"outcome": study["outcome"], "unit": study["outcome_unit"]}
     summary = model.summary().drop(index=hidden)
-    density = densities(model, [site for site in model.result_.sites if site not in hidden])
-    told = _effects(summary)
+    curved = summary if len(summary) <= MOST else summary.tail(1)
+    density = densities(model, [str(site) for site in curved.index[:-1]])
     yield (
         "posterior",
-        figures.posterior(density, summary, **on),
+        figures.posterior(density, curved, **on),
         density,
-        f"Posterior of the average effect. {told}",
+        f"Posterior of the average effect. {_effects(curved)}",
     )
-    yield "forest", figures.forest(summary, **on), summary.reset_index(), f"Average effect by site. {told}"
+    text = f"Average effect by site. {_effects(summary)}"
+    yield "forest", figures.forest(summary, **on), summary.reset_index(), text
     if content["looked"] is not None:
         yield from _looked(content, on)
     yield from _profiles(content, on)
@@ -88,14 +96,16 @@ def _drawn(model: Model, content: dict[str, Any]) -> Iterator[Drawn]:
     if past:
         ends = ", ".join(f"{name} {len(values)}" for name, values in past.items())
         text = f"The objective by evaluation, down to its final value. Evaluations: {ends}."
-        yield "convergence", figures.convergence(past), long(past), text
+        lengths = slopes(model)
+        yield "convergence", figures.convergence(past, lengths), long(past, lengths), text
     table = traffic_table(content["cost"])
-    yield "bytes", figures.traffic(table), table, f"Bytes out of and into each of {len(table)} sites."
+    text = f"Bytes out of and into each of {len(table)} sites: {_reach(table['up'])} out of a site."
+    yield "bytes", figures.traffic(_largest(table, table["up"])), table, text
 
 
 def _looked(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]:
     looked, answer = content["looked"], content["answer"]
-    histogram = pd.DataFrame(looked["overlap"])
+    histogram = _frame(looked["overlap"], "people")
     overall = histogram["site"] == ALL_SITES
     text = (
         f"Propensities by arm over all sites; at that of {looked['outside_support']:.1%} of people the other "
@@ -103,44 +113,45 @@ def _looked(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]:
     )
     everywhere, by_site = (histogram.loc[rows].reset_index(drop=True) for rows in (overall, ~overall))
     yield "overlap", overlapping.overlap(everywhere), everywhere, text
-    if by_site["site"].nunique() > 1:
+    if 1 < by_site["site"].nunique() <= MOST:
         axes = overlapping.overlap_by_site(by_site)
-        yield "overlap_by_site", axes.ravel()[0], by_site, "The same at each site."
-    balance = pd.DataFrame(looked["balance"])
-    worst = balance[["before", "after"]].abs().max()
-    text = (
-        "Standardised differences between the arms, before and after weighting; the largest is "
-        f"{worst['before']:.2f} before and {worst['after']:.2f} after."
-    )
+        text = "Propensities by arm at each site; hatched where few people stand behind a bar."
+        yield "overlap_by_site", axes.ravel()[0], by_site, text
+    balance = _frame(looked["balance"], "before", "after")
+    worst = balance[["before", "after"]].abs().max().dropna()
+    largest = " and ".join(f"{size:.2f} {when}" for when, size in worst.items())
+    text = f"Standardised differences between the arms, before and after weighting; the largest: {largest}."
     yield "love", loving.love(balance), balance, text
-    main = {"estimator": "this study", **{key: answer[key] for key in ("estimate", "lower", "upper")}}
-    frame = pd.DataFrame([main, *looked["comparators"]])
+    main = {"estimator": "this study", **{key: answer[key] for key in ENDS}}
+    frame = _frame([main, *looked["comparators"]], *ENDS)
     text = "; ".join(
         f"{row['estimator']} {row['estimate']:.3g} ({row['lower']:.3g} to {row['upper']:.3g})"
         for row in frame.to_dict("records")
     )
     yield "comparators", heterogeneity.comparators(frame, **on), frame, f"Other estimates. {text}."
-    without = pd.DataFrame(looked["leave_one_out"])
-    if len(without):
-        simple = pd.DataFrame(looked["comparators"]).set_index("estimator").loc["doubly robust (AIPW)"]
-        whole = {name: float(simple[name]) for name in ("estimate", "lower", "upper")}
-        ax = heterogeneity.leave_one_out(without, **whole, **on)
-        ends = f"from {without['estimate'].min():.3g} to {without['estimate'].max():.3g}"
-        yield "leave_one_out", ax, without, f"Doubly robust estimate without each site in turn: {ends}."
+    if looked["leave_one_out"]:
+        without = _frame(looked["leave_one_out"], *ENDS)
+        simple = frame.set_index("estimator").loc["doubly robust (AIPW)"]
+        whole = {name: float(simple[name]) for name in ENDS}
+        shown = _largest(without, (without["estimate"] - whole["estimate"]).abs())
+        text = f"Doubly robust estimate without each site in turn: {_reach(without['estimate'])}."
+        yield "leave_one_out", heterogeneity.leave_one_out(shown, **whole, **on), without, text
 
 
 def _profiles(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]:
-    effects = pd.DataFrame(content["effects"])
-    if effects.empty:
+    if not content["effects"]:
         return
+    effects = _frame(content["effects"], "value", "effect", "lower", "upper")
     for place, (name, curve) in enumerate(effects.groupby("covariate", sort=False), 1):
         first, last = curve.iloc[0], curve.iloc[-1]
         text = (
             f"Effect by {name}: {first['effect']:.3g} at {first['value']:.3g}, {last['effect']:.3g} at "
             f"{last['value']:.3g}."
         )
+        unit = content["study"]["units"].get(str(name))
+        column = f"{name} ({unit})" if unit else str(name)
         drawn: pd.DataFrame = curve.loc[:, ["value", "effect", "lower", "upper"]].reset_index(drop=True)
-        yield f"effect_by_{place}", curves.effect_by(drawn, column=str(name), **on), curve, text
+        yield f"effect_by_{place}", curves.effect_by(drawn, column=column, **on), curve, text
 
 
 def _effects(summary: pd.DataFrame) -> str:
@@ -150,3 +161,17 @@ def _effects(summary: pd.DataFrame) -> str:
         for site, row in rows.iterrows()
     ]
     return "; ".join(told) + "."
+
+
+def _frame(rows: list[dict[str, Any]], *numbers: str) -> pd.DataFrame:
+    """Of records as JSON holds them: a number that is null is one that was not to be had, even in all rows."""
+    return pd.DataFrame(rows).astype(dict.fromkeys(numbers, float))
+
+
+def _largest(rows: pd.DataFrame, size: pd.Series) -> pd.DataFrame:
+    """Not more rows than a figure shows, in their order."""
+    return rows.loc[size.nlargest(MOST).index.sort_values()].reset_index(drop=True)
+
+
+def _reach(values: pd.Series) -> str:
+    return f"from {values.min():.3g} to {values.max():.3g}"

@@ -16,7 +16,7 @@ from unpooled.report import borrowing, curves, figures, gaps, heterogeneity, lov
 from unpooled.report import sensitivity as shifting
 from unpooled.report.drawing import densities, histories, traffic_table
 from unpooled.report.model import Model
-from unpooled.study import Study
+from unpooled.study import ALL_SITES, Study
 
 if TYPE_CHECKING:
     from unpooled.diagnostics.missingness import Missingness
@@ -101,7 +101,8 @@ def overlap(look: Look, *, ax: Axes | None = None) -> Axes:
 
 def overlap_by_site(look: Look) -> np.ndarray:
     """Propensities by arm at each site: several Axes, of a figure of their own."""
-    return overlapping.overlap_by_site(_told(look.overlap, "propensities"))
+    each = look.overlap.loc[look.overlap["site"] != ALL_SITES]
+    return overlapping.overlap_by_site(_told(each, "propensities of a site by itself"))
 
 
 def love(look: Look, *, threshold: float = 0.1, ax: Axes | None = None) -> Axes:

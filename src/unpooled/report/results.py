@@ -15,9 +15,9 @@ import pandas as pd
 
 from unpooled.coordinator.checkpoint import writing
 from unpooled.coordinator.journal import Journal, line, read_lines
+from unpooled.diagnostics import withholding
 from unpooled.diagnostics.disclosure import Line, cost, left
 from unpooled.diagnostics.study_bounds import study_bounds
-from unpooled.diagnostics.withholding import withheld
 from unpooled.errors import ResultsError
 from unpooled.methods import method as methods
 from unpooled.methods.looking import looking
@@ -122,7 +122,9 @@ def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
         "outcome": study.columns.outcome,
         "outcome_unit": study.columns.outcome_unit,
         "treatment": study.columns.treatment,
-        "columns": study.columns.model_dump(mode="json", include={"covariates", "incomplete", "family"}),
+        "columns": study.columns.model_dump(
+            mode="json", include={"covariates", "incomplete", "family", "units"}
+        ),
         "people": int(overall["n"]),
         "site_count": len(outcome.sites),
         "sites": _sites(model),
@@ -149,7 +151,8 @@ def alone(model: Model) -> dict[str, Any]:
 
 def hidden_sites(model: Model) -> dict[str, str]:
     """Sites with so few people that nothing is told of them by themselves, and why."""
-    return withheld(dict(zip(model.result_.sites, model.result_.counts, strict=True)))
+    counts = dict(zip(model.result_.sites, model.result_.counts, strict=True))
+    return withholding.hidden_sites(counts, model.result_.looked)
 
 
 def _sites(model: Model) -> list[dict[str, Any]]:

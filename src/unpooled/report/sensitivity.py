@@ -7,7 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from unpooled.report import style
-from unpooled.report.figures import literal, new_axes
+from unpooled.report.figures import new_axes
+from unpooled.report.labels import literal
 
 
 def curve(

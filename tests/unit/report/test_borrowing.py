@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from unpooled.diagnostics.borrowing import borrowed
 from unpooled.report import borrowing
 from unpooled.report.drawing import draw_borrowed, write_figures
-from unpooled.report.results import finite, result
+from unpooled.report.finite import finite
+from unpooled.report.results import result
 
 SHARES = np.array([[0.86, 0.14], [-0.04, 1.04]])
 TOLD = {

@@ -9,7 +9,8 @@ import pytest
 
 from unpooled.errors import ResultsError
 from unpooled.report import claim, write_results
-from unpooled.report.results import _lines, claimed, finite
+from unpooled.report.finite import finite
+from unpooled.report.results import _lines, claimed
 from unpooled.study import read_study
 
 

@@ -33,7 +33,8 @@ class Balance(Stage):
     reveals: ClassVar[str] = (
         "at this site, by arm: number, mean and sd of every covariate, number of missing values, people by "
         "twentieths of their propensity, sum of the weights and of their squares — where at least 5 people "
-        "stand behind each; for sums over sites: the same, and weighted sums of every covariate"
+        "stand behind each; for sums over sites, without that limit: the same, and weighted sums of every "
+        "covariate"
     )
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:

@@ -1,0 +1,73 @@
+"""What `unpooled check` shows of balance and overlap, before anything is fitted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from unpooled.diagnostics.look import Look
+    from unpooled.study import Study
+
+FRAMES = ("checks", "table_one", "overlap", "weights", "balance", "sites", "leave_one_out", "comparators")
+SHOWN = 8
+"""Covariates with the largest differences between the arms."""
+
+
+def looked(study: Study) -> Look | str:
+    """A look at the study, or in words why there is none: the check goes on all the same."""
+    from unpooled.diagnostics.look import look
+    from unpooled.errors import UnpooledError
+
+    try:
+        return look(study)
+    except UnpooledError as error:
+        return f"{error.expected}; found {error.found}"
+
+
+def look_as_json(seen: Look | str | None) -> dict[str, Any] | None:
+    from unpooled.report.finite import finite
+
+    if seen is None or isinstance(seen, str):
+        return None if seen is None else {"why_not": seen}
+    frames = {name: getattr(seen, name).to_dict("records") for name in FRAMES}
+    return finite({**frames, "heterogeneity": seen.heterogeneity, "hidden": seen.hidden})
+
+
+def show_look(console: Console, seen: Look | str | None) -> None:
+    if seen is None:
+        return
+    console.print("\nCan the arms be compared?", style="bold")
+    if isinstance(seen, str):
+        console.print(f"  not to be told: {seen}", highlight=False, style="yellow", soft_wrap=True)
+        return
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("check", "verdict", "found", "threshold"):
+        table.add_column(heading, justify="right" if heading in ("found", "threshold") else "left")
+    for row in seen.checks.to_dict("records"):
+        verdict = "PASS" if row["passed"] else "FAIL"
+        style = None if row["passed"] else "yellow"
+        table.add_row(row["name"], verdict, f"{row['found']:.2g}", f"{row['threshold']:.2g}", style=style)
+    console.print(table)
+    for row in seen.checks.to_dict("records"):
+        if not row["passed"]:
+            console.print(f"  {row['name']}: {row['words']}", highlight=False, style="yellow", soft_wrap=True)
+    _show_balance(console, seen)
+    for site, why in seen.hidden.items():
+        console.print(f"  {site} is not shown by itself: {why}", highlight=False, soft_wrap=True)
+
+
+def _show_balance(console: Console, seen: Look) -> None:
+    """Where the arms differ most, and what weighting makes of it."""
+    from rich.table import Table
+
+    rows = sorted(seen.balance.to_dict("records"), key=lambda row: -abs(row["before"]))[:SHOWN]
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("arms differ most in (sd)", "before", "after weighting"):
+        table.add_column(heading, justify="left" if "most" in heading else "right")
+    for row in rows:
+        table.add_row(str(row["feature"]), f"{row['before']:+.2f}", f"{row['after']:+.2f}")
+    console.print(table)
