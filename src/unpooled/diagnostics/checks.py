@@ -77,6 +77,6 @@ def comparison_check(interval: tuple[float, float], comparators: pd.DataFrame) -
     apart = max(interval[0] - simple["upper"], simple["lower"] - interval[1])
     return Check(
         "agrees with AIPW", bool(apart <= 0.0), float(apart), 0.0,
-        "Gap between the two 95% intervals, in the outcome's unit; below 0 they overlap. A gap says that one of "
-        "the two models is wrong.",
+        "Gap between the two 95% intervals, in the outcome's unit; below 0 they overlap. A gap says that "
+        "one of the two models is wrong.",
     )  # fmt: skip
