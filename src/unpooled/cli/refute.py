@@ -1,0 +1,148 @@
+"""`unpooled refute`: how robust is a study that has been run?"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from unpooled.cli.answering import answering
+from unpooled.cli.options import Debug, Json, Quiet
+
+if TYPE_CHECKING:
+    from unpooled.estimators import Estimator
+    from unpooled.estimators.refuting.refute import Refutation
+    from unpooled.study import Study
+
+
+def refute(
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="The results folder of a finished `run`.")
+    ],
+    tests: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="placebo, common_cause, subsets, negative_control, e_value or noise_correlation; several "
+            "times, or with commas between. All that the study allows if not."
+        ),
+    ] = None,
+    negative_control: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="An outcome that treatment cannot affect.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Fits per placebo, common cause and subsets.")] = 3,
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = 0,
+) -> None:
+    """Refit a finished study where its answer is known or must not move, and say what is worrying."""
+    with answering(as_json=json, debug=debug):
+        from unpooled.cli.progress import Watching
+        from unpooled.estimators.refuting.refute import refute
+        from unpooled.report.folder import read_result, write_report
+        from unpooled.report.refuting import write_refutation
+
+        model, study = _finished(results)
+        names = [name.strip() for words in tests or [] for name in words.split(",") if name.strip()]
+        show = not (quiet or json)
+        tell = partial(typer.echo, err=True) if show else None
+        # On a terminal the rounds of each fit; elsewhere a line per fit is enough.
+        with Watching(show=show and sys.stderr.isatty()) as watching:
+            found = refute(
+                model, study, tests=names or None, negative_control=negative_control, repeats=repeats,
+                watch=watching, tell=tell,
+            )  # fmt: skip
+        content = as_json(found, results)
+        write_refutation(content, found.table, study, results)
+        write_report(model, read_result(results), results)  # the report shows what was found, too
+        _tell(found, content, as_json=json, quiet=quiet)
+
+
+def _finished(folder: Path) -> tuple[Estimator, Study]:
+    """The fitted model and the study with its tables; refused before anything is fitted."""
+    from unpooled.errors import ResultsError
+    from unpooled.estimators import load
+    from unpooled.report.refuting import FILES
+    from unpooled.report.results import RESULT
+    from unpooled.study import read_study
+
+    if not (folder / RESULT).is_file():
+        raise ResultsError(
+            "refute needs the folder of a finished study",
+            found=f"no {RESULT} in {folder}",
+            remedy="give the folder that `unpooled run study.toml --output …` wrote, or run the study first",
+        )
+    there = [name for name in FILES if (folder / name).exists()]
+    if there:
+        raise ResultsError(
+            "results are never written over",
+            found=f"{', '.join(there)} in {folder}",
+            remedy="move these files elsewhere first, or delete them",
+        )
+    study, model = read_study(folder / "study.toml"), load(folder / "model")
+    absent = [site for site in model.result_.sites if site not in study.sites]
+    if absent:
+        raise ResultsError(
+            "a study is refitted beside its tables",
+            found=f"study.toml in {folder} has no table of: {', '.join(absent)}",
+            remedy="where one person may hold them, add [sites.NAME] with a path; else sites test their own",
+        )
+    return model, study
+
+
+def as_json(found: Refutation, folder: Path) -> dict[str, Any]:
+    """Everything that was found, JSON-ready."""
+    from unpooled.report.finite import finite
+
+    content = {
+        "folder": str(folder),
+        "worrying": found.worrying,
+        "main": found.main._asdict(),
+        "table": found.table.to_dict("records"),
+        "refits": found.refits.to_dict("records"),
+        "e_value": found.e_value,
+        "notes": list(found.notes),
+    }
+    return finite(content)
+
+
+def _tell(found: Refutation, content: dict[str, Any], *, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        typer.echo(jsonlib.dumps(content))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(markup=False, emoji=False)
+    console.print(sentence(found), style="bold", highlight=False, soft_wrap=True)
+    if quiet:
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("test", "estimate", "95 % interval", "verdict"):
+        table.add_column(heading, justify="right" if heading in ("estimate", "95 % interval") else "left")
+    table.add_row("main analysis", *_numbers(found.main._asdict()), "")
+    for row in found.table.to_dict("records"):
+        table.add_row(row["test"], *_numbers(row), "WORRY" if row["worrying"] else "PASS")
+    console.print(table)
+    said = [f"{row['test']}: {row['words']}" for row in found.table.to_dict("records")]
+    names = "report.html, refutation.json, refutation.csv, figures/refutation.png"
+    for line in (*said, *found.notes, f"Everything is in {content['folder']}: {names}"):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def _numbers(row: dict[Any, Any]) -> tuple[str, str]:
+    return f"{row['estimate']:+.3g}", f"{row['lower']:.3g} to {row['upper']:.3g}"
+
+
+def sentence(found: Refutation) -> str:
+    """The verdict in one sentence."""
+    worrying, count = found.worrying, len(found.table)
+    tests = f"{count} test{'s' if count > 1 else ''}"
+    if not worrying:
+        return f"None of {tests} is worrying."
+    return (
+        f"{len(worrying)} of {tests} {'is' if len(worrying) == 1 else 'are'} worrying: {', '.join(worrying)}."
+    )
