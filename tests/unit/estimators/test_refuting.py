@@ -66,19 +66,22 @@ def test_a_placebo_keeps_the_arms_of_every_site_and_stratum(clean) -> None:
     pd.testing.assert_frame_equal(table, before)
 
 
-def test_people_are_alike_by_categories_and_by_what_is_missing_too() -> None:
+def test_people_are_alike_by_categories_and_by_values_that_are_seen_but_not_by_what_is_missing() -> None:
     random = np.random.default_rng(2)
     table = pd.DataFrame({"k": random.choice(["a", "b"], 80), "u": random.standard_normal(80), "y": 0.0})
-    table["w"] = pd.Categorical(np.where(table["k"] == "a", "drug", "none"))  # by the category alone
-    table.loc[table.index[:5], "w"] = "none"
-    table.loc[table["w"] == "none", "u"] = np.nan  # and by what is missing
+    table["w"] = pd.Categorical(np.where((table["k"] == "a") | (table["u"] > 1.0), "drug", "none"))
+    table.loc[(table["w"] == "none") & (random.random(80) < 0.7), "u"] = np.nan  # never when treated
     study = up.Study(treatment="w", outcome="y", covariates="k", incomplete="u", treated="drug")
     schema = agree({"s": describe(table, study.columns)}, study.columns)
-    chance = propensity(table, study.columns, schema, site="s")
-    drug = (table["w"] == "drug").to_numpy()
-    assert chance[drug].min() > chance[~drug].max()
+    chance = pd.Series(propensity(table, study.columns, schema, site="s"))
+    missing, small, large = table["u"].isna(), table["u"] < 0.0, table["u"] > 1.0
+    assert chance[table["k"] == "a"].min() > chance[(table["k"] == "b") & ~large].max()
+    people = table["k"] == "b"
+    assert chance[people & small].median() < chance[people & missing].mean() < chance[people & large].min()
+    assert chance[people & missing].nunique() == 1
     moved = shuffled(table, np.zeros(80, dtype=int), "w", random)
     assert moved["w"].dtype == table["w"].dtype
+    assert moved["w"].value_counts().to_dict() == table["w"].value_counts().to_dict()
 
 
 def test_a_small_site_has_fewer_strata(clean) -> None:

@@ -78,11 +78,14 @@ def strata(table: pd.DataFrame, columns: Columns, schema: Schema, *, site: str) 
 
 
 def propensity(table: pd.DataFrame, columns: Columns, schema: Schema, *, site: str) -> np.ndarray:
-    """By a ridge logistic regression of the site's own people; whether a value is missing counts too."""
+    """By a ridge logistic regression of the site's own people, missing values at their column's mean.
+
+    Whether a value is missing does not count: that may go with the outcome, and treatment would then too.
+    """
     from sklearn.linear_model import LogisticRegression
 
     arrays = encode(table, columns, schema, site=site)
-    features = np.column_stack([arrays.covariates, arrays.incomplete, np.isnan(arrays.incomplete)])
+    features = np.column_stack([arrays.covariates, arrays.incomplete])
     seen = ~np.isnan(features)
     people = np.maximum(seen.sum(axis=0), 1)
     centred = np.where(seen, features - np.nansum(features, axis=0) / people, 0.0)
