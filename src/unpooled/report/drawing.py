@@ -27,7 +27,7 @@ def laid_out(ax: Axes) -> Figure:
     figure = ax.get_figure(root=True)
     assert figure is not None
     FigureCanvasAgg(figure)
-    figure.set_dpi(72)
+    figure.set_dpi(DPI)
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)

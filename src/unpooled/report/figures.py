@@ -60,7 +60,7 @@ def posterior(
 
 
 def forest(summary: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | None = None) -> Axes:
-    """Mean and interval at each site and over all, with the numbers written out where rows are not too many."""
+    """Mean and interval at each site and over all, with the numbers written out unless there are many."""
     names, many = list(summary.index), len(summary) >= MANY
     ax = new_axes(ax, 1.2 + (row_height(len(names)) if many else 0.36) * len(names))
     size = 7.0 if many else 9.0
@@ -76,8 +76,7 @@ def forest(summary: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | No
             ax.text(1.02, place, _written(row), weight="normal" if place else "bold", **beside)
         _zero(ax)
         ax.axhline(0.5, color=style.GREY, linewidth=0.6)
-        labels = [_with_count(summary, name, ", " if many else "\n") for name in reversed(names)]
-        ax.set_yticks(range(len(names)), labels, fontsize=size if many else None)
+        _name_rows(ax, [_with_count(summary, name, ", " if many else "\n") for name in reversed(names)])
         ax.set_ylim(-0.6, len(names) - 0.4)
         ax.set_xlabel(on_outcome("average effect", outcome, unit))
         ax.set_title("Average effect by site, 95% interval")
@@ -115,8 +114,9 @@ def convergence(
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_xlabel("evaluation of the objective")
         ax.set_ylabel("above its final value (nats)")
-        ax.set_title("Convergence")
-        ax.legend(title="structure", alignment="left")
+        ax.set_title("Convergence of each structure", pad=8 + 15 * -(-len(histories) // 2))
+        outside: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
+        ax.legend(ncols=2, fontsize=9, **outside)  # a curve may be anywhere inside
         ax.grid(axis="y")
         if slopes:
             _slopes(ax, slopes)
@@ -152,7 +152,7 @@ def traffic(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         )
         for bars in () if many else (up, down):
             ax.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
-        ax.set_yticks(places, [shortened(site) for site in table["site"]], fontsize=7.0 if many else None)
+        _name_rows(ax, [shortened(site) for site in table["site"]][::-1])
         ax.set_ylim(-0.7, len(table) - 0.3)
         ax.tick_params(axis="y", length=0)
         ax.margins(x=0.12)
@@ -161,6 +161,17 @@ def traffic(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.2)
         ax.grid(axis="x")
     return ax
+
+
+def _name_rows(ax: Axes, names: Sequence[str]) -> None:
+    """From below; many as plain text, because ticks are measured again and again."""
+    if len(names) < MANY:
+        ax.set_yticks(range(len(names)), names)
+        return
+    ax.set_yticks([])
+    beside: Any = {"ha": "right", "va": "center", "fontsize": 7, "transform": ax.get_yaxis_transform()}
+    for place, name in enumerate(names):
+        ax.text(-0.01, place, name, **beside)
 
 
 def _zero(ax: Axes) -> None:
@@ -173,7 +184,7 @@ def _with_count(summary: pd.DataFrame, name: str, between: str = "\n") -> str:
 
 def _written(row: pd.Series) -> str:
     """An estimate with its interval, or that there is none."""
-    if not np.isfinite(row[["ate", "lower", "upper"]].to_numpy(float)).all():
+    if not all(np.isfinite(row[name]) for name in ("ate", "lower", "upper")):
         return "not estimated"
     return f"{row['ate']:.2f}  [{row['lower']:.2f}, {row['upper']:.2f}]".replace("-", "−")
 

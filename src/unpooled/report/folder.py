@@ -61,9 +61,9 @@ def _profiles(path: Path) -> pd.DataFrame | None:
     """As they were written: a covariate or a site may be called 'NA' or '1'."""
     if not path.exists():
         return None
-    numbers: Any = {name: [""] for name in ("value", "effect", "lower", "upper")}
-    names = {"covariate": str, "site": str}
-    return pd.read_csv(path, dtype=names, keep_default_na=False, na_values=numbers)
+    read: Any = {"dtype": {"covariate": str, "site": str}, "keep_default_na": False}
+    read["na_values"] = {name: [""] for name in ("value", "effect", "lower", "upper")}
+    return pd.read_csv(path, **read)
 
 
 def _refutation(folder: Path) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from unpooled.report.pictures import Picture
+from unpooled.report.pictures import MOST, Picture
 
 TEMPLATE = "report.html.jinja"
 
@@ -29,7 +29,8 @@ def page(content: dict[str, Any], pictures: dict[str, Picture]) -> str:
     def number(path: str, form: str = "3") -> Markup:
         return _number(_at(content, path), path, form)
 
-    return template.render(**content, content=content, pictures=pictures, n=number, data_url=_data_url)
+    beside = {"pictures": pictures, "most": MOST, "n": number, "data_url": _data_url}
+    return template.render(**content, **beside)
 
 
 def _at(content: Any, path: str) -> Any:

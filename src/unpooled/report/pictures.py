@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -99,8 +100,8 @@ def _drawn(model: Model, content: dict[str, Any]) -> Iterator[Drawn]:
         lengths = slopes(model)
         yield "convergence", figures.convergence(past, lengths), long(past, lengths), text
     table = traffic_table(content["cost"])
-    text = f"Bytes out of and into each of {len(table)} sites: {_reach(table['up'])} out of a site."
-    yield "bytes", figures.traffic(_largest(table, table["up"])), table, text
+    text = f"Bytes out of and into each of {len(table)} sites: {_reach(table, 'up')} out of a site."
+    yield "bytes", figures.traffic(_largest(table, table["up"].to_numpy(float))), table, text
 
 
 def _looked(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]:
@@ -133,8 +134,8 @@ def _looked(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]:
         without = _frame(looked["leave_one_out"], *ENDS)
         simple = frame.set_index("estimator").loc["doubly robust (AIPW)"]
         whole = {name: float(simple[name]) for name in ENDS}
-        shown = _largest(without, (without["estimate"] - whole["estimate"]).abs())
-        text = f"Doubly robust estimate without each site in turn: {_reach(without['estimate'])}."
+        shown = _largest(without, np.abs(without["estimate"].to_numpy(float) - whole["estimate"]))
+        text = f"Doubly robust estimate without each site in turn: {_reach(without, 'estimate')}."
         yield "leave_one_out", heterogeneity.leave_one_out(shown, **whole, **on), without, text
 
 
@@ -164,14 +165,15 @@ def _effects(summary: pd.DataFrame) -> str:
 
 
 def _frame(rows: list[dict[str, Any]], *numbers: str) -> pd.DataFrame:
-    """Of records as JSON holds them: a number that is null is one that was not to be had, even in all rows."""
+    """Of records as JSON holds them: what is null in these columns is a number that was not to be had."""
     return pd.DataFrame(rows).astype(dict.fromkeys(numbers, float))
 
 
-def _largest(rows: pd.DataFrame, size: pd.Series) -> pd.DataFrame:
-    """Not more rows than a figure shows, in their order."""
-    return rows.loc[size.nlargest(MOST).index.sort_values()].reset_index(drop=True)
+def _largest(rows: pd.DataFrame, size: np.ndarray) -> pd.DataFrame:
+    """Not more rows than a figure shows, in their order; those without a size last."""
+    order = np.argsort(-size, kind="stable")[:MOST]
+    return rows.iloc[np.sort(order)].reset_index(drop=True)
 
 
-def _reach(values: pd.Series) -> str:
-    return f"from {values.min():.3g} to {values.max():.3g}"
+def _reach(rows: pd.DataFrame, name: str) -> str:
+    return f"from {rows[name].min():.3g} to {rows[name].max():.3g}"

@@ -21,6 +21,7 @@ from unpooled.diagnostics.study_bounds import study_bounds
 from unpooled.errors import ResultsError
 from unpooled.methods import method as methods
 from unpooled.methods.looking import looking
+from unpooled.report.by_site import told
 from unpooled.report.finite import finite
 from unpooled.report.folder import write_json, write_profiles, write_report
 from unpooled.report.model import Model, Outcome
@@ -135,7 +136,7 @@ def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
         "seed": study.seed,
         "study_hash": study.hash,
         "structure_weights": outcome.diagnostics.get("weights", {}),
-        "diagnostics": outcome.diagnostics,
+        "diagnostics": told(outcome.diagnostics, outcome.sites, hidden_sites(model)),
         "minimax_bounds": [] if bounds is None else bounds.to_dict("records"),
         "cost": _cost(outcome, lines),
         "versions": versions(),

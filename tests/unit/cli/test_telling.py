@@ -12,6 +12,7 @@ ROW = {"site": "north", "n": 30, "ate": 1.5, "sd": 0.25, "lower": 1.0, "upper": 
 def content(**replaced):
     return {
         "treatment": "quit", "outcome": "weight", "outcome_unit": "kg", "people": 30, "sites": [ROW],
+        "site_count": 1,
         "ate": 1.5, "sd": 0.25, "ate_interval": [1.0, 2.0], "interval_probability": 0.95,
         "cost": {"rounds": 3, "seconds": 0.5, "bytes_up": {"north": 10}, "bytes_down": {"north": 20}},
         **replaced,
