@@ -11,6 +11,10 @@ from unpooled.site.site import Site
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "fedci": ("fedci", {"draws": 80, "evaluations": 8, "basis": 6}),
+    "fedci, one structure": (
+        "fedci",
+        {"draws": 80, "evaluations": 8, "basis": 6, "structure": "projection"},
+    ),
     "fedci, variational": (
         "fedci",
         {"inference": "variational", "draws": 40, "rounds": 12, "monte_carlo": 2},
@@ -43,6 +47,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """A name, the method, and settings that make it quick."""
 SLOWEST = {
+    "fedci",
     "fedci, variational",
     "causal_rff",
     "causal_rff, gaussian",

@@ -108,6 +108,7 @@ def test_the_treatment_tells_of_a_hole_too() -> None:
     assert stats.kstest(drawn, "norm", args=(prior[0], np.sqrt(spread[0, 0]))).pvalue < 1e-3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("structure", ["softplus", pytest.param("index", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("y", [4.0, *(pytest.param(y, marks=pytest.mark.thorough) for y in (-1.5, 0.5))])
 def test_an_outcome_that_bends_tells_of_a_hole_as_it_should(structure: str, y: float) -> None:

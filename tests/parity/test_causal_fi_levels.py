@@ -87,7 +87,7 @@ def coefficients(structure: str) -> np.ndarray:
     ("structure", "name"),
     [
         ("softplus", "number"),
-        ("linear", "binary"),
+        pytest.param("linear", "binary", marks=pytest.mark.thorough),
         pytest.param("softplus", "count", marks=pytest.mark.thorough),
     ],
 )

@@ -201,6 +201,7 @@ def test_stage_one_is_the_bound_of_the_stacked_rows() -> None:
     assert along(gradient, move) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_stage_two_is_the_bound_of_the_stacked_pseudo_rows() -> None:
     world = World()
     value, gradient = world.ask(SURROGATES, world.surrogates, imputation=world.imputation)

@@ -121,6 +121,7 @@ def test_individual_effects_of_a_sites_own_people_are_lemma_2s(fitted: Fitted) -
     _compare(fitted, mean, variance, people, outcome, own, outcome[here], world.model(noise_correlation=RHO))
 
 
+@pytest.mark.thorough
 def test_outcomes_of_further_people_join_what_is_conditioned_on(fitted: Fitted) -> None:
     world = fitted.world
     rows, new = world.rows("east"), _new(world, "east")

@@ -155,7 +155,7 @@ def _said(cells: Any, v: np.ndarray, tight: np.ndarray, count: np.ndarray, total
     return count / noise, total / noise
 
 
-@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("binary", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_the_bound_never_falls(binary: bool) -> None:
     rows = site_rows(people(binary), binary)
     model = mixture.make_mixture(4, COLUMNS, binary=binary)

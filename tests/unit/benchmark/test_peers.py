@@ -11,7 +11,7 @@ from unpooled.benchmark.contenders.networks import mmd, wasserstein, without_hel
 from unpooled.benchmark.contenders.peer import Predict, Said, Table
 
 NAMES = [contender.name for contender in CONTENDERS.values() if contender.arrangements == PEER]
-SLOWEST = {"cevae", "cfr-mmd", "cfr-wasserstein"}
+SLOWEST = {"cevae", "cfr-mmd", "cfr-wasserstein", "tarnet"}
 
 
 def _lines(rows: int) -> Case:

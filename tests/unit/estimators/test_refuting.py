@@ -236,6 +236,7 @@ def test_a_site_that_the_fit_went_on_without_stays_away(clean, model) -> None:
     assert found.main.estimate == model.ate()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_another_noise_correlation_needs_no_fit(clean) -> None:
     from unpooled.estimators.refuting.analysis import Analysis

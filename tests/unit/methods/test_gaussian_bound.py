@@ -87,6 +87,7 @@ def test_without_transfer_a_site_says_nothing_of_anothers_coefficients() -> None
             assert moved == [others, True, others], group
 
 
+@pytest.mark.thorough
 def test_with_full_transfer_all_sites_have_one_function() -> None:
     made = slow.functions(transfer=1.0)
     free = slow.scattered(made)

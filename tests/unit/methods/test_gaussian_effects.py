@@ -81,7 +81,7 @@ def seen(made: Functions) -> float:
     return float(Y > 0) if made.binary else Y
 
 
-@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("binary", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_metropolis_draws_a_persons_posterior_and_the_proposal_does_not(binary: bool) -> None:
     made, free = world(binary)
     rows = copies()

@@ -121,7 +121,7 @@ def slow_site_covariance(free: Any) -> np.ndarray:
 # ----------------------------------------------------------------- Lemma 1 → Lemma 2
 
 
-@pytest.fixture(params=["linear", "network"])
+@pytest.fixture(params=["linear", pytest.param("network", marks=pytest.mark.thorough)])
 def world(request: pytest.FixtureRequest) -> Any:
     settings = Settings(inference="variational", mean=request.param)
     bound, free = make_bound(settings, CONTEXT), scattered(settings)
@@ -319,6 +319,7 @@ def improves(history: np.ndarray) -> bool:
     return bool(history[-20:].mean() < history[:20].mean() - 3.0 * history[-20:].std())
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_bound_improves_and_each_round_is_one_exchange() -> None:
     simulated = simulate("fedci-data1", sites=2, rows=ROWS, seed=4, dimension=2)
