@@ -88,8 +88,8 @@ def measure_apart(point: dict) -> dict:
 
 def curve(name: str, folder: Path) -> None:
     """Measure what is not measured yet, then draw."""
-    from unpooled.report.costs import cost_curve
     from unpooled.report.drawing import keep
+    from unpooled.report.figures.costs import cost_curve
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"cost-{name}.csv"

@@ -72,7 +72,7 @@ def begun(model: mixture.Mixture, classes: list[int]) -> learning.Learned:
     return learning.starts(model, classes, SITES, np.full(4, 0.5), [1])
 
 
-@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("binary", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_a_round_over_the_sites_is_a_round_over_the_stacked_rows(binary: bool) -> None:
     made = people(binary)
     model = mixture.make_mixture(CLASSES, COLUMNS, binary=binary)

@@ -55,6 +55,7 @@ def test_splitting_a_site_changes_nothing() -> None:
         np.testing.assert_allclose(piece[2], whole[2], rtol=1e-8)
 
 
+@pytest.mark.thorough
 def test_splitting_a_site_leaves_the_whole_fit_unchanged() -> None:
     settings: dict[str, Any] = {"structure": "projection", "draws": 40, "evaluations": 8}
     models = [FedCI(seed=2, inter_dependency=False, **settings).fit(STUDY, cut(parts)) for parts in (2, 5)]

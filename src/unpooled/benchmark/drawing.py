@@ -9,8 +9,8 @@ import pandas as pd
 
 from unpooled.benchmark.comparing import in_common, summarise
 from unpooled.benchmark.tables import Table
-from unpooled.report import comparisons
 from unpooled.report.drawing import keep
+from unpooled.report.figures import comparisons
 
 
 def write_figures(cells: pd.DataFrame, folder: Path, table: Table) -> list[Path]:

@@ -57,7 +57,7 @@ def sensitivity(
 
 def _write(found: Sensitivity, folder: Path) -> None:
     from unpooled.report.drawing import keep
-    from unpooled.report.sensitivity import curve
+    from unpooled.report.figures.sensitivity import curve
 
     drawn = curve(found.curve, found.tipping, column=found.column)
     keep(drawn, found.curve, folder / "sensitivity.png")

@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from unpooled.report import borrowing
+from unpooled.report.figures import borrowing
 from unpooled.report.model import Model
 
 POINTS = 200

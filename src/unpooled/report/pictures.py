@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from unpooled.report import borrowing, curves, figures, gaps, heterogeneity, loving, overlapping
 from unpooled.report.drawing import (
     densities,
     histories,
@@ -22,6 +21,16 @@ from unpooled.report.drawing import (
     svg,
     traffic_table,
     write_png,
+)
+from unpooled.report.figures import (
+    average,
+    borrowing,
+    curves,
+    gaps,
+    heterogeneity,
+    loving,
+    overlapping,
+    rounds,
 )
 from unpooled.report.model import Model
 from unpooled.study import ALL_SITES
@@ -71,12 +80,12 @@ def _drawn(model: Model, content: dict[str, Any]) -> Iterator[Drawn]:
     density = densities(model, [str(site) for site in curved.index[:-1]])
     yield (
         "posterior",
-        figures.posterior(density, curved, **on),
+        average.posterior(density, curved, **on),
         density,
         f"Posterior of the average effect. {_effects(curved)}",
     )
     text = f"Average effect by site. {_effects(summary)}"
-    yield "forest", figures.forest(summary, **on), summary.reset_index(), text
+    yield "forest", average.forest(summary, **on), summary.reset_index(), text
     if content["looked"] is not None:
         yield from _looked(content, on)
     yield from _profiles(content, on)
@@ -98,10 +107,10 @@ def _drawn(model: Model, content: dict[str, Any]) -> Iterator[Drawn]:
         ends = ", ".join(f"{name} {len(values)}" for name, values in past.items())
         text = f"The objective by evaluation, down to its final value. Evaluations: {ends}."
         lengths = slopes(model)
-        yield "convergence", figures.convergence(past, lengths), long(past, lengths), text
+        yield "convergence", rounds.convergence(past, lengths), long(past, lengths), text
     table = traffic_table(content["cost"])
     text = f"Bytes out of and into each of {len(table)} sites: {_reach(table, 'up')} out of a site."
-    yield "bytes", figures.traffic(_largest(table, table["up"].to_numpy(float))), table, text
+    yield "bytes", rounds.traffic(_largest(table, table["up"].to_numpy(float))), table, text
 
 
 def _looked(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]:

@@ -12,9 +12,18 @@ from unpooled.data import Table, read
 from unpooled.diagnostics.borrowing import borrowed as borrowed_shares
 from unpooled.diagnostics.comparators import NAMES
 from unpooled.errors import StudyError, nearest
-from unpooled.report import borrowing, curves, figures, gaps, heterogeneity, loving, overlapping
-from unpooled.report import sensitivity as shifting
 from unpooled.report.drawing import densities, histories, traffic_table
+from unpooled.report.figures import (
+    average,
+    borrowing,
+    curves,
+    gaps,
+    heterogeneity,
+    loving,
+    overlapping,
+    rounds,
+)
+from unpooled.report.figures import sensitivity as shifting
 from unpooled.report.model import Model
 from unpooled.study import ALL_SITES, Study
 
@@ -59,12 +68,12 @@ class Shifted(Protocol):
 
 def ate(model: Model, *, ax: Axes | None = None) -> Axes:
     """The posterior of the average effect, by site and over all."""
-    return figures.posterior(densities(model), model.summary(), **_words(model.result_.study), ax=ax)
+    return average.posterior(densities(model), model.summary(), **_words(model.result_.study), ax=ax)
 
 
 def forest(model: Model, *, ax: Axes | None = None) -> Axes:
     """Mean and 95% interval of the average effect, by site and over all."""
-    return figures.forest(model.summary(), **_words(model.result_.study), ax=ax)
+    return average.forest(model.summary(), **_words(model.result_.study), ax=ax)
 
 
 def effect_by(
@@ -150,12 +159,12 @@ def convergence(model: Model, *, ax: Axes | None = None) -> Axes:
     found = histories(model)
     if not found:
         raise _nothing("objective by evaluation", "fit FedCI; others keep theirs in result_.diagnostics")
-    return figures.convergence(found, ax=ax)
+    return rounds.convergence(found, ax=ax)
 
 
 def traffic(model: Model, *, ax: Axes | None = None) -> Axes:
     """Bytes out of each site and into it."""
-    return figures.traffic(traffic_table(model.result_.cost), ax=ax)
+    return rounds.traffic(traffic_table(model.result_.cost), ax=ax)
 
 
 def sensitivity(found: Shifted, *, ax: Axes | None = None) -> Axes:

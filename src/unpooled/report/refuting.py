@@ -11,10 +11,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from unpooled.coordinator.checkpoint import writing
-from unpooled.report import style
 from unpooled.report.drawing import keep
-from unpooled.report.figures import new_axes
-from unpooled.report.labels import literal
+from unpooled.report.figures import style
+from unpooled.report.figures.axes import new_axes, zero
+from unpooled.report.figures.labels import literal
 from unpooled.study import Study
 
 FILES = ("refutation.json", "refutation.csv", "figures/refutation.png", "figures/refutation.csv")
@@ -50,7 +50,7 @@ def forest(found: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | None
     rows = found.to_dict("records")
     with mpl.rc_context(style.STYLE):
         ax.axvspan(rows[0]["lower"], rows[0]["upper"], color=style.GREY, alpha=0.15, linewidth=0)
-        ax.axvline(0.0, color=style.GREY, linewidth=0.9, linestyle=(0, (4, 3)))
+        zero(ax)
         for place, row in enumerate(reversed(rows)):
             colour, marker = _look(row["test"], bool(row["worrying"]))
             ax.plot([row["lower"], row["upper"]], [place, place], color=colour, linewidth=1.8)

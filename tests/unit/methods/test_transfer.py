@@ -95,6 +95,7 @@ def test_the_order_of_the_sites_does_not_matter() -> None:
     np.testing.assert_allclose(first.evidence, second.evidence, rtol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["covariance", "transfer"])
 def test_what_is_learned_is_likelier_than_what_was_expected(kind: str, sums) -> None:

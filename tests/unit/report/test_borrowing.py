@@ -8,9 +8,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from unpooled.diagnostics.borrowing import borrowed
-from unpooled.report import borrowing
 from unpooled.report.content import report_content
 from unpooled.report.drawing import draw_borrowed
+from unpooled.report.figures import borrowing
 from unpooled.report.finite import finite
 from unpooled.report.pictures import draw_pictures
 from unpooled.report.results import result

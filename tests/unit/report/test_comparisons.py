@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unpooled.report.comparisons import ate_by_sites, by_sites, ranking
-from unpooled.report.costs import cost_curve, slope
+from unpooled.report.figures.comparisons import ate_by_sites, by_sites, ranking
+from unpooled.report.figures.costs import cost_curve, slope
 
 SUMMARY = pd.DataFrame(
     {

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from unpooled.errors import StudyError
-from unpooled.report import curves
+from unpooled.report.figures import curves
 
 MANY = pd.DataFrame({"value": np.linspace(30.0, 70.0, 20), "effect": np.linspace(1.0, 3.0, 20)}).assign(
     lower=lambda f: f["effect"] - 0.5, upper=lambda f: f["effect"] + 0.5

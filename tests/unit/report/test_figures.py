@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from unpooled.report import figures
 from unpooled.report.drawing import densities, traffic_table
+from unpooled.report.figures import average, rounds
 
 
 def words(ax):
@@ -16,8 +16,8 @@ def words(ax):
 
 def test_effects_are_labelled_with_the_outcome_and_its_unit(model):
     for ax in (
-        figures.forest(model.summary(), outcome="weight", unit="kg"),
-        figures.posterior(densities(model), model.summary(), outcome="weight", unit="kg"),
+        average.forest(model.summary(), outcome="weight", unit="kg"),
+        average.posterior(densities(model), model.summary(), outcome="weight", unit="kg"),
     ):
         assert "weight (kg)" in ax.get_xlabel()
         assert "north\nn = 30" in words(ax)
@@ -25,22 +25,22 @@ def test_effects_are_labelled_with_the_outcome_and_its_unit(model):
 
 
 def test_a_figure_without_a_unit_says_nothing_of_one(model):
-    assert figures.forest(model.summary(), outcome="y").get_xlabel() == "average effect on y"
+    assert average.forest(model.summary(), outcome="y").get_xlabel() == "average effect on y"
 
 
 def test_the_callers_axes_are_used():
     ax = Figure().add_subplot()
-    assert figures.convergence({"isotropic": [3.0, 1.0]}, ax=ax) is ax
+    assert rounds.convergence({"isotropic": [3.0, 1.0]}, ax=ax) is ax
 
 
 def test_convergence_shows_the_distance_to_the_end():
-    ax = figures.convergence({"isotropic": [9.0, 2.0, 1.5], "projection": [5.0, 5.0]})
+    ax = rounds.convergence({"isotropic": [9.0, 2.0, 1.5], "projection": [5.0, 5.0]})
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [7.5, 0.5, 0.0])
     np.testing.assert_allclose(ax.lines[1].get_ydata(), [0.0, 0.0])
 
 
 def test_an_objective_that_was_infinite_at_first_leaves_a_gap():
-    ax = figures.convergence({"isotropic": [np.inf, 4.0, 1.0]})
+    ax = rounds.convergence({"isotropic": [np.inf, 4.0, 1.0]})
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [np.nan, 3.0, 0.0])
 
 
@@ -60,11 +60,11 @@ def test_draws_that_are_all_the_same_can_still_be_drawn(model):
 def test_bytes_come_in_a_unit_people_read(largest, unit):
     table = traffic_table({"bytes_up": {"a": largest}, "bytes_down": {"a": 1}})
     assert isinstance(table, pd.DataFrame)
-    assert figures.traffic(table).get_xlabel() == unit
+    assert rounds.traffic(table).get_xlabel() == unit
 
 
 def test_dollars_in_names_are_no_formula(model, tmp_path):
     summary = model.summary().rename(index={"north": "$n_{$"})
     table = pd.DataFrame({"site": ["$n_{$"], "up": [1.0], "down": [2.0]})
-    for ax in (figures.forest(summary, outcome="$y_{$", unit="$"), figures.traffic(table)):
+    for ax in (average.forest(summary, outcome="$y_{$", unit="$"), rounds.traffic(table)):
         ax.get_figure().savefig(tmp_path / "figure.png")

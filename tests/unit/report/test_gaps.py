@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from unpooled.report import gaps
+from unpooled.report.figures import gaps
 
 SHARES = pd.DataFrame(
     {"bmi": [0.2, 0.4, 0.3], "smoking": [0.0, 0.9, 0.5]}, index=["north", "south", "all sites"]

@@ -6,8 +6,9 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from unpooled.report import style
-from unpooled.report.heterogeneity import MANY, comparators, leave_one_out, shortened
+from unpooled.report.figures import style
+from unpooled.report.figures.heterogeneity import comparators, leave_one_out
+from unpooled.report.figures.labels import MANY, shortened
 
 WITHOUT = pd.DataFrame(
     {"site": ["north", "south"], "estimate": [3.0, -1.0], "lower": [2.0, -2.0], "upper": [4.0, 0.5]}

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from unpooled.report.loving import MOST, love
+from unpooled.report.figures.loving import MOST, love
 
 BALANCE = pd.DataFrame(
     {"feature": ["age", "sex=m", "bmi"], "before": [-0.4, 0.05, 0.2], "after": [0.02, -0.15, -0.01]}

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 
-from unpooled.report import overlapping
+from unpooled.report.figures import overlapping
 
 PEOPLE = {"control": [30.0, 10.0], "treated": [5.0, 15.0]}
 

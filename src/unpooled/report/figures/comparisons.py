@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from unpooled.report import style
-from unpooled.report.figures import new_axes
+from unpooled.report.figures import style
+from unpooled.report.figures.axes import new_axes
 
 COLOURS = {"federated": style.ORANGE, "combined": style.BLUE, "local": style.GREY}
 

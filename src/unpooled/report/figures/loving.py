@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from unpooled.report import style
-from unpooled.report.figures import new_axes
-from unpooled.report.labels import row_height, shortened
+from unpooled.report.figures import style
+from unpooled.report.figures.axes import new_axes
+from unpooled.report.figures.labels import row_height, shortened
 
 MOST = 40
 """Of more features than this, those are shown whose difference is largest, before or after."""

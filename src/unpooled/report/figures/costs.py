@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from unpooled.report import style
-from unpooled.report.figures import new_axes
+from unpooled.report.figures import style
+from unpooled.report.figures.axes import new_axes
 
 MEASURES = {"warm_seconds": "seconds", "megabytes": "megabytes out of a site", "peak_gb": "peak memory (GB)"}
 

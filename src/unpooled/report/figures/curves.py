@@ -12,9 +12,9 @@ from unpooled.data.kinds import numbers, stored_as
 from unpooled.data.presence import column as the
 from unpooled.effects.summary import interval
 from unpooled.errors import StudyError, nearest
-from unpooled.report import style
-from unpooled.report.figures import new_axes
-from unpooled.report.labels import literal, on_outcome, shortened
+from unpooled.report.figures import style
+from unpooled.report.figures.axes import new_axes
+from unpooled.report.figures.labels import literal, on_outcome, shortened
 
 FEW = 8
 """Up to this many values each is a point of its own."""

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from unpooled.report import style
-from unpooled.report.figures import new_axes
-from unpooled.report.labels import MANY, on_outcome, row_height, shortened
+from unpooled.report.figures import style
+from unpooled.report.figures.axes import new_axes, zero
+from unpooled.report.figures.labels import MANY, on_outcome, row_height, shortened
 
 
 def leave_one_out(
@@ -72,7 +72,7 @@ def _forest(ax: Axes, frame: pd.DataFrame, names: Sequence[object], colours: Seq
         if np.isfinite(row).all():
             text = f"{value:.2f}  [{low:.2f}, {high:.2f}]".replace("-", "−")
         ax.annotate(text, (1.02, place), weight="bold" if first else "normal", **written)
-    ax.axvline(0.0, color=style.GREY, linewidth=0.9, linestyle=(0, (4, 3)))
+    zero(ax)
     ax.set_yticks(list(places), [shortened(name) for name in names], fontsize=size)
     ax.set_ylim(-0.7, len(frame) - 0.3)
     ax.tick_params(axis="y", length=0)

@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from unpooled.diagnostics.withholding import CELL
-from unpooled.report import style
-from unpooled.report.figures import WIDTH, new_axes
-from unpooled.report.labels import shortened
+from unpooled.report.figures import style
+from unpooled.report.figures.axes import WIDTH, new_axes
+from unpooled.report.figures.labels import shortened
 from unpooled.study import ALL_SITES
 
 PANELS = 12

@@ -6,9 +6,9 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 
-from unpooled.report import style
-from unpooled.report.figures import new_axes
-from unpooled.report.labels import literal
+from unpooled.report.figures import style
+from unpooled.report.figures.axes import new_axes
+from unpooled.report.figures.labels import literal
 
 
 def curve(

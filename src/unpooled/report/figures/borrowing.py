@@ -8,9 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
-from unpooled.report import style
-from unpooled.report.figures import new_axes
-from unpooled.report.labels import literal
+from unpooled.report.figures import style
+from unpooled.report.figures.axes import new_axes
+from unpooled.report.figures.labels import literal
 
 WRITTEN = 12
 """With more sites than this the shares are shown by colour alone."""
