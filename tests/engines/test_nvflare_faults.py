@@ -16,8 +16,9 @@ from unpooled.coordinator.rounds import Round
 from unpooled.engines.nvflare.kits import KIT
 from unpooled.engines.nvflare.processes import start_server, start_site, wait_until_listening
 from unpooled.engines.nvflare.rehearsal import Rehearsal
-from unpooled.errors import EngineError, SiteLost
+from unpooled.errors import EngineError, SiteLost, UnpooledError
 from unpooled.estimators import ESTIMATORS, Estimator
+from unpooled.site.ledger import verify
 from unpooled.study import Study
 
 pytestmark = [pytest.mark.slow]
@@ -117,6 +118,24 @@ def test_a_site_whose_answers_are_wrong_is_named(stage: Rehearsal, fault: str) -
     finally:
         lie.unlink()
     assert raised.value.site == "south"
+
+
+@pytest.mark.thorough
+def test_where_the_disk_is_full_no_reply_leaves(stage: Rehearsal, here: Estimator) -> None:
+    there(stage, study())  # so that there is a ledger
+    ledger, fault = stage.folders["south"] / "ledger.jsonl", stage.folders["south"] / "fault"
+    before = ledger.read_bytes()
+    fault.write_text("full")
+    try:
+        with pytest.raises(UnpooledError, match="south") as raised:
+            there(stage, study())
+    finally:
+        fault.unlink()
+    assert "ledger" in str(raised.value)
+    assert ledger.read_bytes() == before
+    assert verify(ledger).lines > 0
+    model = there(stage, study())  # and once there is room again, it answers
+    np.testing.assert_array_equal(model.result_.site_effects, here.result_.site_effects)
 
 
 @pytest.mark.thorough

@@ -4,6 +4,8 @@ import sys
 
 if any("worker_process" in word for word in sys.orig_argv):
     import dataclasses
+    import resource
+    from pathlib import Path
 
     import jax
     import numpy as np
@@ -15,11 +17,19 @@ if any("worker_process" in word for word in sys.orig_argv):
 
     answer, first = Desk.answer, []
 
+    def fill(ledger: Path) -> None:
+        """From now on the system lets no file of this process grow beyond the ledger's end."""
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (ledger.stat().st_size, hard))
+
     def wrong(self: Desk, sealed: bytes) -> bytes:
-        true = answer(self, sealed)
-        first.append(true)
         path = self._folder.folder / "fault"
         fault = path.read_text() if path.exists() else ""
+        if fault == "full":
+            fill(self._folder.folder / "ledger.jsonl")
+            return answer(self, sealed)
+        true = answer(self, sealed)
+        first.append(true)
         name = self._folder.name
         reply = decode(open_reply(true, sealed, name))
         if not isinstance(reply, Statistics) or not fault:
