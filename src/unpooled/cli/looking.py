@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from unpooled.diagnostics.look import Look
     from unpooled.study import Study
 
-FRAMES = ("checks", "table_one", "overlap", "weights", "balance", "sites", "leave_one_out", "comparators")
 SHOWN = 8
 """Covariates with the largest differences between the arms."""
 
@@ -27,12 +26,12 @@ def looked(study: Study) -> Look | str:
 
 
 def look_as_json(seen: Look | str | None) -> dict[str, Any] | None:
+    from unpooled.report.content import tables
     from unpooled.report.finite import finite
 
     if seen is None or isinstance(seen, str):
         return None if seen is None else {"why_not": seen}
-    frames = {name: getattr(seen, name).to_dict("records") for name in FRAMES}
-    return finite({**frames, "heterogeneity": seen.heterogeneity, "hidden": seen.hidden})
+    return finite({**tables(seen), "hidden": seen.hidden})
 
 
 def show_look(console: Console, seen: Look | str | None) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from unpooled.diagnostics.comparators import NAMES
 from unpooled.study import ALL_SITES
 
 OUTSIDE = 0.05
@@ -73,7 +74,7 @@ def agreement_check(pooled: dict[str, Any]) -> list[Check]:
 
 def comparison_check(interval: tuple[float, float], comparators: pd.DataFrame) -> Check:
     """Whether the study's own interval and that of the doubly robust estimate have anything in common."""
-    simple = comparators.set_index("estimator").loc["doubly robust (AIPW)"]
+    simple = comparators.set_index("estimator").loc[NAMES["aipw"]]
     apart = max(interval[0] - simple["upper"], simple["lower"] - interval[1])
     return Check(
         "agrees with AIPW", bool(apart <= 0.0), float(apart), 0.0,

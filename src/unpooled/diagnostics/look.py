@@ -21,6 +21,7 @@ from unpooled.diagnostics.withholding import hidden_sites
 from unpooled.effects.summary import combine, interval
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import FitError, StudyError
+from unpooled.methods import method as methods
 from unpooled.methods.looking import looking
 from unpooled.methods.looking.regressors import regressors
 from unpooled.protocol.messages import Adopt, Tree
@@ -100,11 +101,11 @@ def _rounds(study: Study) -> Any:
     """The agreement, the adoption of the simplest method there is, and what is looked at."""
     agreement = yield from reach_agreement(study)
     schema, sites = agreement.schema.model_dump(mode="json"), tuple(agreement.descriptions)
-    simplest = {"estimator": "difference"}
-    context = {
-        "covariates": len(agreement.schema.features), "sites": len(sites), "outcome_sd": 1.0,
-    }  # fmt: skip
-    yield Adopt(schema, agreement.scaling, "aipw", simplest, context, study.seed, sites, True)
+    method = methods.find("aipw")
+    settings = method.Settings(estimator="difference")
+    context = method.context(settings, agreement.scaling, study.seed)
+    chosen = settings.model_dump(mode="json")
+    yield Adopt(schema, agreement.scaling, "aipw", chosen, context, study.seed, sites, look=True)
     return agreement, (yield from looking.look(agreement.scaling))
 
 

@@ -66,7 +66,7 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
     context = method.context(settings, agreement.scaling, study.seed)
     questions = _questions(study, agreement, settings, context)
     lines = [line(happened) for happened in journal.rounds]
-    stages = method.stages(settings, context) | (looking.stages(agreement.scaling) if study.look else {})
+    stages = looking.joined(method.stages(settings, context), agreement.scaling, study.look)
     leaving = foreseen(stages, settings, len(agreement.schema.features), lines)
     refusals = {name: refused(site, questions) for name, site in opened.items()}
     return Preview(

@@ -61,7 +61,7 @@ def review(study: Study, site: Site) -> Review:
         Summarise(sent),
         Adopt(sent, scaling, study.method.name, chosen, context, study.seed, sites, study.look),
     ]
-    stages = method.stages(settings, context) | (looking.stages(scaling) if study.look else {})
+    stages = looking.joined(method.stages(settings, context), scaling, study.look)
     return Review(
         study,
         site.name,

@@ -10,7 +10,6 @@ import pandas as pd
 from unpooled.diagnostics.borrowing import borrowed
 from unpooled.diagnostics.gap_shares import gap_shares
 from unpooled.diagnostics.look import Look, look_at
-from unpooled.diagnostics.withholding import hidden_sites
 from unpooled.errors import UnpooledError
 from unpooled.maths.e_value import of_difference, of_means
 from unpooled.report import words
@@ -22,7 +21,7 @@ def report_content(
 ) -> dict[str, Any]:
     """From a model, its result.json, and what else its results folder holds."""
     outcome = model.result_
-    hidden = hidden_sites(dict(zip(outcome.sites, outcome.counts, strict=True)), outcome.looked)
+    hidden = result["hidden"]
     look, why_not = looked(model)
     return {
         "study": card(result),
@@ -38,7 +37,7 @@ def report_content(
         },
         "estimand": words.ESTIMAND,
         "assumptions": words.assumptions(result["method"]),
-        "sites": [row for row in result["sites"] if row["site"] not in hidden],
+        "sites": result["sites"],
         "hidden": hidden,
         "left_out": result["left_out"],
         "looked": None if look is None else tables(look),

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
+from unpooled.diagnostics.comparators import NAMES
 from unpooled.report.drawing import (
     densities,
     histories,
@@ -141,7 +142,7 @@ def _looked(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]:
     yield "comparators", heterogeneity.comparators(frame, **on), frame, f"Other estimates. {text}."
     if looked["leave_one_out"]:
         without = _frame(looked["leave_one_out"], *ENDS)
-        simple = frame.set_index("estimator").loc["doubly robust (AIPW)"]
+        simple = frame.set_index("estimator").loc[NAMES["aipw"]]
         whole = {name: float(simple[name]) for name in ENDS}
         shown = _largest(without, np.abs(without["estimate"].to_numpy(float) - whole["estimate"]))
         text = f"Doubly robust estimate without each site in turn: {_reach(without, 'estimate')}."

@@ -24,7 +24,7 @@ from unpooled.report.figures import (
     rounds,
 )
 from unpooled.report.figures import sensitivity as shifting
-from unpooled.report.model import Model
+from unpooled.report.model import BesideTables, Model
 from unpooled.study import ALL_SITES, Study
 
 if TYPE_CHECKING:
@@ -34,12 +34,6 @@ __all__ = [
     "ate", "borrowed", "comparators", "convergence", "effect_by", "forest", "leave_one_out", "love",
     "missing", "overlap", "overlap_by_site", "sensitivity", "sorted_effects", "traffic",
 ]  # fmt: skip
-
-
-class BesideTables(Model, Protocol):
-    """A fitted estimator that stands beside its sites' tables."""
-
-    def effect_draws(self, rows: Table, *, site: str) -> np.ndarray: ...
 
 
 class Look(Protocol):

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
 from unpooled.effects.summary import interval
-from unpooled.report.model import Model
+from unpooled.report.model import BesideTables, Model
 from unpooled.study import Column, Schema
 
 POINTS, REACH = 25, 1.64
 """From so many sds below the mean to as many above: nine in ten people, were a covariate normal."""
 SHOWN = 4
 """Covariates along which the effect changes most."""
-
-
-class BesideTables(Protocol):
-    """A model that stands beside its sites' tables."""
-
-    sites_: Any
-
-    def effect_draws(self, rows: Any, *, site: str) -> np.ndarray: ...
 
 
 def profiles(model: Model) -> pd.DataFrame | None:
@@ -38,7 +30,7 @@ def profiles(model: Model) -> pd.DataFrame | None:
     typical = _typical(schema, outcome.scaling)
     asked = [_along(column, schema, outcome.scaling, typical) for column in moving]
     people = pd.concat([people for _, people in asked], ignore_index=True)
-    draws = model.effect_draws(people, site=site)  # type: ignore[attr-defined]
+    draws = cast(BesideTables, model).effect_draws(people, site=site)
     lower, upper = interval(draws, 0.05)
     found = pd.DataFrame(
         {

@@ -112,7 +112,7 @@ def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
     """Every number of a study, JSON-ready; effects are in the outcome's unit."""
     outcome = model.result_
     study = outcome.study
-    overall = model.summary(alpha=ALPHA).loc["all sites"]
+    overall, hidden = model.summary(alpha=ALPHA).loc[ALL_SITES], hidden_sites(model)
     bounds = study_bounds(outcome.diagnostics, outcome.context, outcome.counts)
     return {
         "study": study.name,
@@ -128,15 +128,15 @@ def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
         ),
         "people": int(overall["n"]),
         "site_count": len(outcome.sites),
-        "sites": _sites(model),
-        "hidden": hidden_sites(model),
+        "sites": _sites(model, hidden),
+        "hidden": hidden,
         "left_out": outcome.left_out,
         "method": study.method.name,
         "settings": study.method.settings,
         "seed": study.seed,
         "study_hash": study.hash,
         "structure_weights": outcome.diagnostics.get("weights", {}),
-        "diagnostics": told(outcome.diagnostics, outcome.sites, hidden_sites(model)),
+        "diagnostics": told(outcome.diagnostics, outcome.sites, hidden),
         "minimax_bounds": [] if bounds is None else bounds.to_dict("records"),
         "cost": _cost(outcome, lines),
         "versions": versions(),
@@ -145,9 +145,7 @@ def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
 
 def alone(model: Model) -> dict[str, Any]:
     """The same of a model that has no results folder, as JSON would hold it."""
-    journal = getattr(model, "journal_", None)
-    lines = [line(one) for one in journal.rounds] if isinstance(journal, Journal) else None
-    return finite(result(model, lines))
+    return finite(result(model, _own_lines(model)))
 
 
 def hidden_sites(model: Model) -> dict[str, str]:
@@ -156,9 +154,9 @@ def hidden_sites(model: Model) -> dict[str, str]:
     return withholding.hidden_sites(counts, model.result_.looked)
 
 
-def _sites(model: Model) -> list[dict[str, Any]]:
+def _sites(model: Model, hidden: dict[str, str]) -> list[dict[str, Any]]:
     """The per-site table, without the line for all of them."""
-    frame = model.summary(alpha=ALPHA).drop(index=[ALL_SITES, *hidden_sites(model)])
+    frame = model.summary(alpha=ALPHA).drop(index=[ALL_SITES, *hidden])
     return [{str(key): value for key, value in row.items()} for row in frame.reset_index().to_dict("records")]
 
 
@@ -167,8 +165,7 @@ def _cost(outcome: Outcome, lines: list[Line] | None) -> dict[str, Any]:
         return dict(outcome.cost)
     method = methods.find(outcome.study.method.name)
     settings = methods.settings_of(method, outcome.study.method.settings)
-    beside = looking.stages(outcome.scaling) if outcome.study.look else {}
-    stages = method.stages(settings, outcome.context) | beside
+    stages = looking.joined(method.stages(settings, outcome.context), outcome.scaling, outcome.study.look)
     return {**cost(lines, outcome.sites), "left": left(lines, stages)}
 
 
@@ -177,12 +174,16 @@ def _lines(model: Model, folder: Path) -> list[Line] | None:
     path = folder / JOURNAL
     if path.exists():
         return read_lines(path)
-    journal = getattr(model, "journal_", None)
-    if not isinstance(journal, Journal):  # a loaded model: its rounds are long past
-        return None
-    lines = [line(happened) for happened in journal.rounds]
-    path.write_text("".join(json.dumps(one) + "\n" for one in lines), encoding="utf-8")
+    lines = _own_lines(model)
+    if lines is not None:
+        path.write_text("".join(json.dumps(one) + "\n" for one in lines), encoding="utf-8")
     return lines
+
+
+def _own_lines(model: Model) -> list[Line] | None:
+    """What the model remembers; None: it was loaded, and its rounds are long past."""
+    journal = getattr(model, "journal_", None)
+    return [line(happened) for happened in journal.rounds] if isinstance(journal, Journal) else None
 
 
 def _draws(model: Model) -> pd.DataFrame:

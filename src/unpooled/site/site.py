@@ -68,11 +68,11 @@ def adopt(site: Site, question: Adopt) -> Adoption:
         site=index,
         incomplete=standardise_incomplete(arrays.incomplete, question.scaling),
     )
-    stages, beside = method.stages(settings, question.context), None
+    own, beside = method.stages(settings, question.context), None
+    stages = looking.joined(own, question.scaling, question.look)
     if question.look:
-        stages |= looking.stages(question.scaling)
-        own = folds(arrays.treatment, looking.FOLDS, [question.seed, 7, index])
-        beside = regressors.beside(rows, own)
+        fold = folds(arrays.treatment, looking.FOLDS, [question.seed, 7, index])
+        beside = regressors.beside(rows, fold)
     return Adoption(
         rows,
         len(arrays.treatment),

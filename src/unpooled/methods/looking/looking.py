@@ -45,6 +45,11 @@ def stages(scaling: Tree) -> dict[str, Stage]:
     return {f"{PREFIX}{name}": stage for name, stage in plain.items()}
 
 
+def joined(own: dict[str, Stage], scaling: Tree, look: bool) -> dict[str, Stage]:
+    """A method's own stages, and these beside them where the study is looked at."""
+    return {**own, **stages(scaling)} if look else own
+
+
 def features(scaling: Tree) -> int:
     """Most numbers per person that any of these stages' statistics rest on."""
     return 1 + regressors(scaling).width
