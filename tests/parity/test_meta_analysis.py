@@ -14,7 +14,7 @@ from oracle.world import STUDY, frames
 from unpooled import MetaAnalysis
 from unpooled.errors import FitError
 from unpooled.maths.meta_analysis import heterogeneity, pool, shrunken
-from unpooled.methods.aipw.estimates import Estimates
+from unpooled.methods.aipw.estimates import Estimates, of_scores, stacked_scores
 from unpooled.methods.meta_analysis.fit import site_draws
 
 SIZES = {"north": 40, "south": 65, "east": 50}
@@ -146,7 +146,27 @@ def test_one_site_is_its_own_pooled_estimate() -> None:
 
 
 @pytest.mark.slow
-def test_a_site_without_spread_is_refused() -> None:
-    flat = TABLES["north"].assign(y=TABLES["north"]["w"].astype(float))
+@pytest.mark.parametrize(("offset", "noise"), [(0.0, 0.0), (3e4, 0.0), (0.0, 1e-9)])
+def test_a_site_whose_scores_differ_by_rounding_is_refused(offset: float, noise: float) -> None:
+    """Its standard error is rounding, whatever the machine's rounding is, and would get it all the weight."""
+    north = TABLES["north"]
+    shifts = noise * np.random.default_rng(1).standard_normal(len(north))
+    flat = north.assign(y=offset + north["w"].astype(float) + shifts)
+    others = {name: table.assign(y=table["y"] + offset) for name, table in TABLES.items()}
     with pytest.raises(FitError, match="standard error"):
-        fit({**TABLES, "north": flat}, ridge=1e-12)
+        fit({**others, "north": flat}, ridge=1e-12)
+
+
+def test_scores_are_pooled_without_subtracting_large_numbers() -> None:
+    """One sum of squares less another loses all digits here: the mean is 1e9 times the sd."""
+    rng = np.random.default_rng(3)
+    parts = [1e9 + rng.standard_normal(size) for size in (40, 25)]
+    sums = {
+        "people": np.array([len(part) for part in parts], dtype=float),
+        "mean": np.array([part.mean() for part in parts]),
+        "squares": np.array([((part - part.mean()) ** 2).sum() for part in parts]),
+    }
+    everybody = np.concatenate(parts)
+    found = of_scores(stacked_scores(sums))
+    np.testing.assert_allclose(found.estimate, everybody.mean(), rtol=1e-12)
+    np.testing.assert_allclose(found.error, everybody.std(ddof=1) / np.sqrt(len(everybody)), rtol=1e-6)

@@ -86,7 +86,7 @@ def _site_moments(sums: Tree, sd: np.ndarray, binary: np.ndarray) -> np.ndarray:
     count = sums["count"][:, None]
     m1, m2, m3, m4 = (sums[f"power{k}"][:, :-1] / count / sd[:-1] ** k for k in (1, 2, 3, 4))
     variance = np.maximum(m2 - m1**2, 0.0)
-    spread = np.where(variance > 1e-12, np.sqrt(variance), 1.0)
+    spread = np.where(variance > 1e-12 * np.maximum(m2, 1.0), np.sqrt(variance), 1.0)
     skewness = (m3 - 3 * m1 * m2 + 2 * m1**3) / spread**3
     kurtosis = (m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4) / spread**4 - 3.0
     shape = [np.clip(part[:, ~binary], -5.0, 5.0) for part in (skewness, kurtosis)]

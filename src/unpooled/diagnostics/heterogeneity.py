@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
+from unpooled.maths.meta_analysis import SMALLEST_ERROR, pool
 from unpooled.maths.meta_analysis import heterogeneity as spread_of
-from unpooled.maths.meta_analysis import pool
-from unpooled.methods.aipw.estimates import of_scores
+from unpooled.methods.aipw.estimates import of_scores, stacked_scores
 from unpooled.protocol.messages import Tree
 
 REACH = float(ndtri(0.975))
@@ -34,10 +34,10 @@ def site_estimates(
     return with_interval(frame.loc[shown].reset_index(drop=True))
 
 
-def pooled(sites: pd.DataFrame) -> dict[str, Any]:
-    """Q, its p-value, I², τ², and both poolings; of sites whose estimate has a standard error."""
+def pooled(sites: pd.DataFrame, scale: float) -> dict[str, Any]:
+    """Q, its p-value, I², τ², and both poolings, over the sites whose estimate has a standard error."""
     estimate, error = (sites[name].to_numpy(float) for name in ("estimate", "standard_error"))
-    usable = np.isfinite(error) & (error > 0.0)
+    usable = np.isfinite(error) & (error > SMALLEST_ERROR * scale)
     if usable.sum() < 2:
         return {}
     pair = estimate[usable], error[usable]
@@ -60,12 +60,12 @@ def leave_one_out(
     """
     found = looked["sites"]
     people, mean, error = (np.asarray(found[name]) for name in ("people", "estimate", "error"))
-    square = people * (mean**2 + error**2 * np.maximum(people - 1.0, 1.0))
-    sums = {"people": people, "sum": people * mean, "square": square}
+    squares = people * error**2 * np.maximum(people - 1.0, 1.0)
+    sums = {"people": people, "mean": mean, "squares": squares}
     rows = []
     for place, site in enumerate(counts):
         if site in hidden or len(counts) < 2:
             continue
-        rest = of_scores({name: np.delete(part, place).sum() for name, part in sums.items()})
+        rest = of_scores(stacked_scores({name: np.delete(part, place) for name, part in sums.items()}))
         rows.append((site, scale * rest.estimate, scale * rest.error))
     return with_interval(pd.DataFrame(rows, columns=["site", "estimate", "standard_error"]))

@@ -124,7 +124,7 @@ def _look(
     widths = [len(column.features) for column in (*schema.covariates, *schema.incomplete)]
     shown = (counts, hidden)
     sites = site_estimates(looked, scale, *shown)
-    spread = pooled(sites)
+    spread = pooled(sites, scale)
     return Look(
         table_one(looked, found, *shown, widths),
         histogram(looked, *shown),

@@ -62,8 +62,10 @@ def standardised_difference(sums: Tree, means: np.ndarray | None = None) -> np.n
 def moments(sums: Tree) -> tuple[np.ndarray, np.ndarray]:
     """Mean and sd [arm, feature], in standard units; NaN of nobody."""
     people = np.where(sums["people"] > 0, sums["people"], np.nan)
-    mean = sums["sum"] / people
-    return mean, np.sqrt(np.maximum(sums["square"] / people - mean**2, 0.0))
+    mean, square = sums["sum"] / people, sums["square"] / people
+    variance = square - mean**2
+    # A difference of two numbers of this size is known to some 1e-16 of it; a constant has no more.
+    return mean, np.sqrt(np.where(variance > 1e-12 * square, variance, 0.0))
 
 
 def _at(each: Mapping[str, np.ndarray], place: int) -> dict[str, np.ndarray]:

@@ -12,14 +12,24 @@ def moments(draws: np.ndarray) -> dict[str, float]:
     """The first four moments of one effect's draws (kurtosis is excess: 0 for a normal)."""
     mean = float(np.mean(draws))
     sd = float(np.std(draws))
-    scaled = (draws - mean) / sd if sd > 0 else np.zeros_like(draws)
+    alike = all_alike(draws)
+    scaled = np.zeros_like(draws) if alike else (draws - mean) / sd
     return {
         "mean": mean,
         "variance": sd**2,
         "sd": sd,
         "skewness": float(np.mean(scaled**3)),
-        "kurtosis": float(np.mean(scaled**4) - 3.0) if sd > 0 else 0.0,
+        "kurtosis": 0.0 if alike else float(np.mean(scaled**4) - 3.0),
     }
+
+
+def all_alike(draws: np.ndarray) -> bool:
+    """Whether draws differ by rounding only.
+
+    >>> all_alike(0.1 + np.zeros(7)), all_alike(np.array([1.0, 1.0 + 1e-6]))
+    (True, False)
+    """
+    return bool(np.std(draws) <= 1e-12 * np.max(np.abs(draws)))
 
 
 def interval(draws: np.ndarray, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import chi2
 
+SMALLEST_ERROR = 1e-6
+"""Standard errors up to this many sds of the outcome are rounding: such a study would get all the weight."""
+
 
 class Pooled(NamedTuple):
     """A common effect or the mean of effects that differ, its standard error, and each study's weight."""

@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from unpooled.effects.summary import all_alike
 from unpooled.report.figures import borrowing
 from unpooled.report.model import Model
 
@@ -74,7 +75,7 @@ def _density(draws: np.ndarray, site: str) -> pd.DataFrame:
     if not np.isfinite(draws).all():  # nothing to draw, and no reason to lose the other sites' figures
         return pd.DataFrame({"site": [site], "effect": [np.nan], "density": [np.nan]})
     spread = max(float(draws.std()), 1e-9 * max(1.0, float(np.abs(draws).max())))
-    if not draws.std() > 0.0:  # every draw the same: a spike of that width, so that the figure still stands
+    if all_alike(draws):  # every draw the same: a spike of that width, so that the figure still stands
         draws = draws + spread * np.linspace(-1.0, 1.0, len(draws))
     effect = np.linspace(draws.min() - spread, draws.max() + spread, POINTS)
     return pd.DataFrame({"site": site, "effect": effect, "density": gaussian_kde(draws)(effect)})

@@ -164,7 +164,7 @@ SITES = {
 
 def test_heterogeneity_is_that_of_statsmodels() -> None:
     frame = site_estimates({"sites": SITES}, 2.0, COUNTS, {})
-    found = pooled(frame)
+    found = pooled(frame, 2.0)
     known = combine_effects(2.0 * SITES["estimate"], (2.0 * SITES["error"]) ** 2, method_re="dl")
     expected = {
         "q": known.q, "i_squared": known.i2, "tau_squared": known.tau2,
@@ -188,9 +188,9 @@ def test_heterogeneity_is_that_of_statsmodels() -> None:
 def test_of_a_single_shown_site_there_is_no_heterogeneity() -> None:
     frame = site_estimates({"sites": SITES}, 1.0, COUNTS, {"b": "", "c": "", "d": ""})
     assert frame["site"].tolist() == ["a"]
-    assert pooled(frame) == {}
+    assert pooled(frame, 2.0) == {}
     no_error = frame.assign(standard_error=0.0)
-    assert pooled(pd.concat([frame, no_error])) == {}
+    assert pooled(pd.concat([frame, no_error]), 2.0) == {}
     assert leave_one_out({"sites": SITES}, 1.0, COUNTS, dict.fromkeys(COUNTS, "")).empty
 
 

@@ -88,7 +88,8 @@ def propensity(table: pd.DataFrame, columns: Columns, schema: Schema, *, site: s
     features = np.column_stack([arrays.covariates, arrays.incomplete])
     seen = ~np.isnan(features)
     people = np.maximum(seen.sum(axis=0), 1)
-    centred = np.where(seen, features - np.nansum(features, axis=0) / people, 0.0)
+    features_mean = np.nansum(features, axis=0) / people
+    centred = np.where(seen, features - features_mean, 0.0)
     spread = np.sqrt((centred**2).sum(axis=0) / people)
-    scaled = centred / np.where(spread > 0.0, spread, 1.0)
+    scaled = centred / np.where(spread > 1e-10 * np.abs(features_mean), spread, 1.0)
     return LogisticRegression(max_iter=1000).fit(scaled, arrays.treatment).predict_proba(scaled)[:, 1]

@@ -21,19 +21,35 @@ class Estimates(NamedTuple):
 
 def of_scores(sums: Tree) -> Estimates:
     """The mean of doubly robust scores, and the standard error of that mean."""
-    people, mean = sums["people"], sums["sum"] / sums["people"]
-    spread = np.maximum(sums["square"] / people - mean**2, 0.0)
-    return Estimates(mean, np.sqrt(spread / np.maximum(people - 1.0, 1.0)))
+    people = sums["people"]
+    return Estimates(sums["mean"], np.sqrt(sums["squares"] / people / np.maximum(people - 1.0, 1.0)))
+
+
+def stacked_scores(sums: Tree) -> Tree:
+    """The sums of all sites' people as one table; deviations are from the common mean."""
+    people, total = sums["people"], sums["people"].sum()
+    mean = people @ sums["mean"] / total
+    squares = np.sum(sums["squares"] + people * (sums["mean"] - mean) ** 2)
+    return {"people": total, "mean": mean, "squares": squares}
 
 
 def of_weights(sums: Tree) -> Estimates:
     """Difference of weighted means; errors take the propensities as known, and equal weights give Welch's."""
-    people, weight = sums["people"], sums["sums"][..., 0]
-    mean = sums["sums"][..., 1] / weight
-    one, outcome, square = np.moveaxis(sums["squares"], -1, 0)
-    spread = np.maximum(square - 2.0 * mean * outcome + mean**2 * one, 0.0) / weight**2
+    people, mean = sums["people"], sums["mean"]
+    spread = sums["squares"][..., 2] / sums["weight"] ** 2
     variance = spread * people / np.maximum(people - 1.0, 1.0)
     return Estimates(mean[..., 1] - mean[..., 0], np.sqrt(variance.sum(axis=-1)))
+
+
+def stacked_weights(sums: Tree) -> Tree:
+    """As `stacked_scores`, by arm."""
+    weight = sums["weight"].sum(axis=0)
+    mean = np.sum(sums["weight"] * sums["mean"], axis=0) / weight
+    one, first, second = np.moveaxis(sums["squares"], -1, 0)
+    apart = sums["mean"] - mean
+    moved = [one, first + apart * one, second + 2.0 * apart * first + apart**2 * one]
+    squares = np.stack(moved, axis=-1).sum(axis=0)
+    return {"people": sums["people"].sum(axis=0), "weight": weight, "mean": mean, "squares": squares}
 
 
 def average(sites: Estimates, people: np.ndarray) -> Estimates:

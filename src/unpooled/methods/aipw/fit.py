@@ -15,6 +15,8 @@ from unpooled.methods.aipw.estimates import (
     average,
     of_scores,
     of_weights,
+    stacked_scores,
+    stacked_weights,
     told,
     told_with_interval,
 )
@@ -48,13 +50,13 @@ def fit(settings: Settings, sharing: Shared, seed: int, scale: float) -> Procedu
     known = yield from nuisances(sharing, settings.ridge, treatment, asked)
     if settings.estimator == "aipw":
         reply = yield from ask("scores", score_question(known, len(without)))
-        people, found = reply["each"]["people"][0], of_scores
+        people, found, stack = reply["each"]["people"][0], of_scores, stacked_scores
     else:
         reply = yield from ask("weighted_outcomes", _weight_question(known, sharing))
         _require_two(reply["each"]["people"])
-        people, found = reply["each"]["people"][0].sum(axis=1), of_weights
+        people, found, stack = reply["each"]["people"][0].sum(axis=1), of_weights, stacked_weights
     sums = jax.tree.map(lambda leaf: leaf[0], reply["each"])
-    sites, stacked = found(sums), found(jax.tree.map(lambda leaf: leaf.sum(axis=0), sums))
+    sites, stacked = found(sums), found(stack(sums))
     drawn = coefficient_draws(sharing, known.outcome, settings.draws, [seed, 4])
     diagnostics = {
         "estimator": settings.estimator,

@@ -20,8 +20,8 @@ class Scores(Stage):
 
     trim: float = eqx.field(static=True)
     reveals: ClassVar[str] = (
-        "at this site: number of people, sum and sum of squares of their doubly robust scores; for sums "
-        "over sites: how many propensities were clipped"
+        "at this site: number of people, mean and sum of squared deviations of their doubly robust scores; "
+        "for sums over sites: how many propensities were clipped"
     )
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
@@ -30,8 +30,10 @@ class Scores(Stage):
         means = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][rows.fold])
         seen = jnp.where(rows.treatment > 0.0, means[1], means[0])
         weight = rows.treatment / chance - (1.0 - rows.treatment) / (1.0 - chance)
-        score = rows.present * (means[1] - means[0] + weight * (rows.outcome - seen))
-        each = {"people": rows.present.sum(), "sum": score.sum(), "square": score @ score}
+        score = means[1] - means[0] + weight * (rows.outcome - seen)
+        people = rows.present.sum()
+        mean = rows.present @ score / people
+        each = {"people": people, "mean": mean, "squares": rows.present @ (score - mean) ** 2}
         return {"total": {"clipped": rows.present @ clipped}, "each": each}
 
 
@@ -40,16 +42,21 @@ class WeightedOutcomes(Stage):
 
     trim: float = eqx.field(static=True)
     reveals: ClassVar[str] = (
-        "at this site, by arm: number of people, sums of inverse-propensity weights and of their squares, "
-        "with the outcome and its square; for sums over sites: how many propensities were clipped"
+        "at this site, by arm: number of people, sum of inverse-propensity weights, the weighted mean of the "
+        "outcome, sums of squared weights with deviations from that mean and their squares; for sums over "
+        "sites: how many propensities were clipped"
     )
 
     def statistics(self, parameters: Tree, rows: Rows) -> Tree:
         chance, clipped = _clipped(parameters["each"]["treatment"], rows, self.trim)
         arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
         weight = arms / jnp.stack([1.0 - chance, chance])
-        powers = jnp.stack([jnp.ones_like(rows.outcome), rows.outcome, rows.outcome**2])
-        each = {"people": arms.sum(axis=1), "sums": weight @ powers[:2].T, "squares": weight**2 @ powers.T}
+        total = weight.sum(axis=1)
+        mean = weight @ rows.outcome / total
+        apart = rows.outcome - mean[:, None]
+        powers = jnp.stack([jnp.ones_like(apart), apart, apart**2], axis=-1)
+        squares = jnp.einsum("an,anp->ap", weight**2, powers)
+        each = {"people": arms.sum(axis=1), "weight": total, "mean": mean, "squares": squares}
         return {"total": {"clipped": rows.present @ clipped}, "each": each}
 
 

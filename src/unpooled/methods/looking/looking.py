@@ -13,7 +13,7 @@ import numpy as np
 
 from unpooled.algorithms.exchange import Procedure, ask, side_by_side
 from unpooled.errors import UnpooledError
-from unpooled.methods.aipw.estimates import of_scores, of_weights
+from unpooled.methods.aipw.estimates import of_scores, of_weights, stacked_scores, stacked_weights
 from unpooled.methods.aipw.fit import score_question
 from unpooled.methods.aipw.newton import STEPS
 from unpooled.methods.aipw.nuisances import EVERYBODY, judged_without, nuisances
@@ -83,20 +83,16 @@ def _look(scaling: Tree) -> Procedure[Tree]:
     adjusted, plain = (jax.tree.map(lambda leaf, i=i: leaf[i], weighted["each"]) for i in (0, 1))
     return {
         "sites": of_scores(one)._asdict() | {"people": one["people"]},
-        "aipw": of_scores(_stacked(one))._asdict(),
-        "ipw": of_weights(_stacked(adjusted))._asdict(),
-        "difference": of_weights(_stacked(plain))._asdict(),
-        "risks": _stacked(adjusted)["sums"][:, 1] / _stacked(adjusted)["sums"][:, 0],
+        "aipw": of_scores(stacked_scores(one))._asdict(),
+        "ipw": of_weights(stacked_weights(adjusted))._asdict(),
+        "difference": of_weights(stacked_weights(plain))._asdict(),
+        "risks": stacked_weights(adjusted)["mean"],
         "total": jax.tree.map(lambda leaf: leaf[0], balance["total"]),
         "each": jax.tree.map(lambda leaf: leaf[0], balance["each"]),
         "clipped": int(scores["total"]["clipped"].sum()),
         "rounds": known.treatment.rounds,
         "converged": known.treatment.converged,
     }
-
-
-def _stacked(sums: Tree) -> Tree:
-    return jax.tree.map(lambda leaf: leaf.sum(axis=0), sums)
 
 
 def _sharing(scaling: Tree) -> Shared:

@@ -9,7 +9,7 @@ import numpy as np
 
 from unpooled.algorithms.exchange import Procedure, ask
 from unpooled.errors import FitError
-from unpooled.maths.meta_analysis import Heterogeneity, heterogeneity, pool, shrunken
+from unpooled.maths.meta_analysis import SMALLEST_ERROR, Heterogeneity, heterogeneity, pool, shrunken
 from unpooled.maths.quantile_draws import independent_normals
 from unpooled.methods.aipw.estimates import Estimates, of_scores, told, told_with_interval
 from unpooled.methods.aipw.fit import score_question, told_of_fit
@@ -75,7 +75,7 @@ def _told(settings: Settings, sites: Estimates, spread: Heterogeneity, scale: fl
 
 
 def _require_spread(sites: Estimates) -> None:
-    if not np.all(sites.error > 0.0):
+    if not np.all(sites.error > SMALLEST_ERROR):  # in standard units: sds of the outcome
         raise FitError(
             "every site's estimate must have a standard error above 0",
             found="a site whose scores are all alike",
