@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from unpooled.engines.nvflare.engine import Remote
     from unpooled.errors import UnpooledError
     from unpooled.estimators import AIPW, CausalFI, CausalRFF, FedCI, MetaAnalysis, load
-    from unpooled.estimators.refuting.refute import refute
+    from unpooled.estimators.robustness.refute import refute
     from unpooled.estimators.sensitivity import sensitivity
     from unpooled.report import plot
     from unpooled.site.limits import Limits
@@ -33,7 +33,7 @@ _HOMES = {
     "load": "unpooled.estimators",
     "look": "unpooled.diagnostics.look",
     "read_study": "unpooled.study",
-    "refute": "unpooled.estimators.refuting.refute",
+    "refute": "unpooled.estimators.robustness.refute",
     "sensitivity": "unpooled.estimators.sensitivity",
     "split": "unpooled.data",
 }

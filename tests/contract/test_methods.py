@@ -17,7 +17,7 @@ import unpooled
 from contract.cases import CASES, ENGINES, SLOWEST
 from oracle.world import SIZES, STUDY, frames
 from unpooled.coordinator.rounds import Conduct, Round
-from unpooled.coordinator.study_rounds import ROUNDS_BEFORE_FITTING, study_rounds
+from unpooled.coordinator.run import ROUNDS_BEFORE_FITTING, study_rounds
 from unpooled.engines.in_process import open_sites
 from unpooled.errors import DataError, ResultsError, StudyError, UnpooledError
 from unpooled.estimators import ESTIMATORS, Estimator

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 from tests.docs.markdown import ROOT, blocks, quoted, rows
 
-from unpooled.methods.looking import looking
+from unpooled.methods.diagnostics import study_diagnostics
 from unpooled.methods.method import find
 from unpooled.protocol import messages
 
@@ -75,7 +75,7 @@ def test_a_page_says_what_each_stage_of_a_default_study_reveals(method: str, pag
 
 
 def test_a_page_says_what_is_revealed_when_a_study_is_looked_at() -> None:
-    stages = looking.stages(scaling_of_a_default_study())
+    stages = study_diagnostics.stages(scaling_of_a_default_study())
     rows_of = {quoted(row[0])[1]: row for row in rows(ROOT / "docs/diagnostics.md") if len(row) == 2}
     said = {name: (quoted(row[0])[0], row[1]) for name, row in rows_of.items()}
     assert said == {name: (type(stage).__name__, stage.reveals) for name, stage in stages.items()}

@@ -13,7 +13,7 @@ from tests.docs.markdown import ROOT
 
 BREACHES = {
     "the coordinator imports a site": ("coordinator/breach.py", "import unpooled.site.answer", "rows"),
-    "the coordinator imports data": ("coordinator/breach.py", "import unpooled.data.reading", "rows"),
+    "the coordinator imports data": ("coordinator/breach.py", "import unpooled.data.sources", "rows"),
     "a method reads tables": ("methods/breach.py", "import pandas", "rows"),
     "maths knows the protocol": ("maths/breach.py", "import unpooled.protocol.rows", "layers"),
     "a method knows the coordinator": ("methods/breach.py", "import unpooled.coordinator.rounds", "layers"),

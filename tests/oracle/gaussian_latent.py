@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from unpooled.methods.causal_rff.classes.views import Columns
+from unpooled.methods.causal_rff.classes.log_likelihoods import Columns
 from unpooled.methods.causal_rff.gaussian.bound import start
 from unpooled.methods.causal_rff.gaussian.functions import Functions
 from unpooled.protocol.rows import Rows, make_rows

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unpooled.maths.partial_pooling import Sums
+from unpooled.maths.partially_pooled import Sums
 
 
 @dataclass(frozen=True)

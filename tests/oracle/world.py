@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from oracle import fedci as oracle
-from unpooled.algorithms.exchange import Procedure
 from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.rounds import Conduct
 from unpooled.engines.in_process import InProcess, open_sites
@@ -20,6 +19,7 @@ from unpooled.maths.basis import JITTER
 from unpooled.methods.fedci import METHOD
 from unpooled.methods.fedci.collapsed import Evidence, KernelEvidence
 from unpooled.methods.fedci.structures import GRID, INTERCEPT_SD
+from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.messages import Adopt, Tree
 from unpooled.site.limits import NONE
 from unpooled.site.site import folds

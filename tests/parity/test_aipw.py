@@ -16,9 +16,9 @@ from unpooled import AIPW, MetaAnalysis, Study
 from unpooled.errors import DataError
 from unpooled.maths.quantile_draws import independent_normals, normal_quantiles
 from unpooled.methods.aipw import newton
+from unpooled.methods.aipw.normal_equations import Shared
 from unpooled.methods.aipw.regressions import Outcome, Treatment
 from unpooled.methods.aipw.scores import Scores, WeightedOutcomes
-from unpooled.methods.aipw.sharing import Shared
 from unpooled.protocol.rows import Rows, make_rows
 
 SIZES = {"north": 40, "south": 65, "east": 50}

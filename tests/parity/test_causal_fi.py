@@ -16,7 +16,7 @@ from unpooled.maths.triangles import pack
 from unpooled.methods.causal_fi import confounder_draws as draws
 from unpooled.methods.causal_fi import fit as fitting
 from unpooled.methods.causal_fi import parameters as update
-from unpooled.methods.causal_fi.augmenting import Augmenting
+from unpooled.methods.causal_fi.augmentation import Augmenting
 from unpooled.methods.causal_fi.chain import Setting, Sizes, begin
 from unpooled.methods.causal_fi.columns import layout_of
 from unpooled.methods.causal_fi.effects import AverageEffect

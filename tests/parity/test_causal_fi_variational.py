@@ -13,16 +13,16 @@ import pandas as pd
 import pytest
 
 from oracle import causal_fi_variational as oracle
-from unpooled.algorithms.exchange import ask
-from unpooled.algorithms.objective import evaluate
 from unpooled.coordinator.rounds import Conduct, run
-from unpooled.methods.causal_fi import variational
-from unpooled.methods.causal_fi.variational import networks
-from unpooled.methods.causal_fi.variational.effects import AverageEffect
-from unpooled.methods.causal_fi.variational.fitting import EFFECT, IMPUTATION, SURROGATES
-from unpooled.methods.causal_fi.variational.imputation import ImputationBound
-from unpooled.methods.causal_fi.variational.model import Model, make_model, starts
-from unpooled.methods.causal_fi.variational.surrogates import Pseudo, SurrogateBound, pseudo
+from unpooled.methods.causal_fi import paper
+from unpooled.methods.causal_fi.paper import networks
+from unpooled.methods.causal_fi.paper.effects import AverageEffect
+from unpooled.methods.causal_fi.paper.fit import EFFECT, IMPUTATION, SURROGATES
+from unpooled.methods.causal_fi.paper.imputation import ImputationBound
+from unpooled.methods.causal_fi.paper.model import Model, make_model, starts
+from unpooled.methods.causal_fi.paper.surrogates import Pseudo, SurrogateBound, pseudo
+from unpooled.optimise.objective import evaluate
+from unpooled.optimise.procedure import ask
 from unpooled.protocol.addressing import to_site
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
@@ -322,9 +322,7 @@ def draws_of(world: World, count: int) -> dict[str, Any]:
 def test_the_effect_of_somebody_without_holes_is_the_difference_of_the_arms() -> None:
     world = World(holes=0.0)
     draws, table = draws_of(world, 8), world.tables[1]
-    found = variational.conditional_effects(
-        world.settings, world.context, draws, world.rows[1], world.rows[1]
-    )
+    found = paper.conditional_effects(world.settings, world.context, draws, world.rows[1], world.rows[1])
     for k in range(3):
         outcome = jax.tree.map(lambda leaf, k=k: leaf[k], draws["fixed"]["outcome"])
         pairs = zip(table["x"], table["u"], strict=True)
@@ -339,7 +337,7 @@ def test_effects_of_any_pattern_are_averages_over_what_is_missing() -> None:
     table["u"] = (np.array([0.5, 1.0, 0.0, 1.0, 3.0, -0.2]) - MEAN) / SD * np.ones((4, 1))
     table["u"][0, 0] = table["u"][1, [0, 5]] = table["u"][2, 5] = table["u"][3] = np.nan
     draws, rows = draws_of(world, 2), rows_of(table, 0)
-    found = variational.conditional_effects(world.settings, world.context, draws, world.rows[0], rows)
+    found = paper.conditional_effects(world.settings, world.context, draws, world.rows[0], rows)
     assert np.all(np.isfinite(found))
     for k in range(2):
         weights = jax.tree.map(lambda leaf, k=k: leaf[k], draws["fixed"])
@@ -360,7 +358,7 @@ def test_an_individual_effect_has_the_persons_own_outcome_in_it(family: str) -> 
     draws, table = draws_of(world, 8), world.tables[0]
     if family == "continuous":
         draws["fixed"]["outcome"]["log_noise"][:] = -30.0
-    found = variational.individual_effects(world.settings, world.context, draws, world.rows[0], None)
+    found = paper.individual_effects(world.settings, world.context, draws, world.rows[0], None)
     mean, sd = RATES[family]
     sign, own = 2.0 * table["w"] - 1.0, table["y"]
     other = own - sign * found[:, : SIZES[0]]
@@ -394,8 +392,8 @@ def test_the_average_is_over_present_people_and_the_same_draw_in_both_arms(compl
 
 
 def fitted(tables: list[Table], context: Any, settings: Any, seed: int = 1) -> tuple[list[str], Any]:
-    stages = variational.stages(settings, context)
-    conduct = Conduct(variational.fit(settings, context, seed), InTurn(tables, stages))
+    stages = paper.stages(settings, context)
+    conduct = Conduct(paper.fit(settings, context, seed), InTurn(tables, stages))
     return [happened.question for happened in conduct], conduct.result
 
 
@@ -406,7 +404,7 @@ def test_a_fit_asks_two_bounds_and_then_the_average_effects() -> None:
     questions, found = fitted(tables, context, settings)
     gradients = [f"{name}: gradient" for name in (IMPUTATION, SURROGATES) for _ in range(settings.rounds)]
     assert questions == [*gradients, f"{EFFECT}: statistics"]
-    assert len(questions) == variational.most_rounds(settings)
+    assert len(questions) == paper.most_rounds(settings)
     assert found.site_effects.shape == (settings.draws, len(SIZES))
     assert np.all(np.isfinite(found.site_effects))
     assert all(len(leaf) == settings.draws for leaf in jax.tree.leaves(found.draws))
@@ -414,7 +412,7 @@ def test_a_fit_asks_two_bounds_and_then_the_average_effects() -> None:
     again = fitted(tables, context, settings)[1]
     np.testing.assert_array_equal(found.site_effects, again.site_effects)
     new = rows_of(people(5, 3, holes=0.9), 1)
-    for effects in (variational.conditional_effects, variational.individual_effects):
+    for effects in (paper.conditional_effects, paper.individual_effects):
         said = effects(settings, context, found.draws, rows_of(tables[1], 1), new)
         assert said.shape == (settings.draws, len(new.present))
         assert np.all(np.isfinite(said))
@@ -442,7 +440,7 @@ def test_without_incomplete_columns_a_linear_truth_is_found() -> None:
     assert high - low < 0.6
     for site, (table, truth) in enumerate(zip(tables, effects, strict=True)):
         rows = rows_of(table, site)
-        said = variational.conditional_effects(settings, context, found.draws, rows, rows)[:, :60]
+        said = paper.conditional_effects(settings, context, found.draws, rows, rows)[:, :60]
         assert np.sqrt(np.mean((said.mean(axis=0) - truth) ** 2)) < 0.2
-        own = variational.individual_effects(settings, context, found.draws, rows, None)[:, :60]
+        own = paper.individual_effects(settings, context, found.draws, rows, None)[:, :60]
         assert np.sqrt(np.mean((own.mean(axis=0) - truth) ** 2)) < 0.5

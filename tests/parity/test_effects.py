@@ -16,9 +16,9 @@ import pytest
 
 from oracle import fedci as oracle
 from oracle.world import World, build
-from unpooled.algorithms.exchange import ask
 from unpooled.maths.regression import coefficients, draw
 from unpooled.methods.fedci.effects import Draws, average_variance, conditional_effect, individual_effect
+from unpooled.optimise.procedure import ask
 from unpooled.protocol.rows import make_rows
 
 pytestmark = pytest.mark.slow

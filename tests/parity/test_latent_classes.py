@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from oracle import latent_classes as oracle
-from unpooled.methods.causal_rff.classes import gibbs, learning, mixture
+from unpooled.methods.causal_rff.classes import em, gibbs, mixture
 from unpooled.methods.causal_rff.classes.cells import PRIOR_LEVELS, Component, Counted, Variances, make_cells
-from unpooled.methods.causal_rff.classes.views import Classes, Columns, Views, travelling
+from unpooled.methods.causal_rff.classes.log_likelihoods import Classes, Columns, Views, travelling
 from unpooled.methods.outcomes import OutcomeScale
 from unpooled.protocol.addressing import to_site
 from unpooled.protocol.batch import one_by_one
@@ -68,8 +68,8 @@ def answer(stage: Classes, question: Any, rows: list[Rows]) -> dict:
     return {"total": total, "each": each}
 
 
-def begun(model: mixture.Mixture, classes: list[int]) -> learning.Learned:
-    return learning.starts(model, classes, SITES, np.full(4, 0.5), [1])
+def begun(model: mixture.Mixture, classes: list[int]) -> em.Learned:
+    return em.starts(model, classes, SITES, np.full(4, 0.5), [1])
 
 
 @pytest.mark.parametrize("binary", [False, pytest.param(True, marks=pytest.mark.thorough)])
@@ -110,10 +110,8 @@ def test_a_round_over_the_sites_is_a_round_over_the_stacked_rows(binary: bool) -
     np.testing.assert_allclose(learned.views.weight[0], shape / (rate + about / 2), rtol=1e-10)
 
 
-def _one_round(
-    model: mixture.Mixture, stage: Classes, learned: learning.Learned, rows: list[Rows]
-) -> learning.Learned:
-    procedure = learning.learn(model, learned, rounds=1, fold=np.full(1, -1), annealed=False)
+def _one_round(model: mixture.Mixture, stage: Classes, learned: em.Learned, rows: list[Rows]) -> em.Learned:
+    procedure = em.learn(model, learned, rounds=1, fold=np.full(1, -1), annealed=False)
     question = next(procedure).question  # type: ignore[attr-defined]
     try:
         procedure.send(answer(stage, question, rows))
@@ -160,9 +158,7 @@ def test_the_bound_never_falls(binary: bool) -> None:
     rows = site_rows(people(binary), binary)
     model = mixture.make_mixture(4, COLUMNS, binary=binary)
     stage = Classes(COLUMNS, OutcomeScale(jnp.ones(()), binary), drawn=False)
-    procedure = learning.learn(
-        model, begun(model, [2, 3, 4, 4]), rounds=40, fold=np.full(4, -1), annealed=False
-    )
+    procedure = em.learn(model, begun(model, [2, 3, 4, 4]), rounds=40, fold=np.full(4, -1), annealed=False)
     bounds, question = [], next(procedure)
     while True:
         try:

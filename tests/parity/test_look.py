@@ -12,7 +12,7 @@ from oracle import look as oracle
 from unpooled import AIPW, FedCI, Study
 from unpooled.diagnostics.look import Look, look, look_at
 from unpooled.diagnostics.withholding import few
-from unpooled.methods.looking import looking
+from unpooled.methods.diagnostics import study_diagnostics
 from unpooled.protocol.messages import Tree
 from unpooled.site.site import folds
 
@@ -53,7 +53,7 @@ ONE = {"north": TABLES["north"]}
 def known(sites: dict[str, pd.DataFrame], incomplete: list[str]) -> oracle.People:
     """Everybody with the folds that a look makes at each site."""
     made = [
-        folds(table["w"].to_numpy(float), looking.FOLDS, [SEED, 7, place])
+        folds(table["w"].to_numpy(float), study_diagnostics.FOLDS, [SEED, 7, place])
         for place, table in enumerate(sites.values())
     ]
     return oracle.people_of(sites, COVARIATES, incomplete, made)
@@ -197,7 +197,7 @@ def test_a_fit_is_the_same_whether_looked_at_or_not(name: str, fitted: AIPW) -> 
     equal(beside.looked, fitted.result_.looked)  # whatever the method, the same is seen
     if name == "fedci":
         assert beside.cost["rounds"] == alone.cost["rounds"]
-    assert beside.cost["rounds"] <= max(alone.cost["rounds"], 4 + looking.MOST_ROUNDS)
+    assert beside.cost["rounds"] <= max(alone.cost["rounds"], 4 + study_diagnostics.MOST_ROUNDS)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from oracle.world import World, build
-from unpooled.algorithms.objective import evaluate
+from unpooled.optimise.objective import evaluate
 
 pytestmark = pytest.mark.slow
 

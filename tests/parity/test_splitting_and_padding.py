@@ -12,9 +12,9 @@ import pytest
 
 from oracle.world import SIZES, STUDY, World, build, frames
 from unpooled import FedCI
-from unpooled.algorithms.exchange import ask
 from unpooled.maths.regression import coefficients, draw
 from unpooled.methods.fedci.effects import AverageEffect, Draws, conditional_effect, individual_effect
+from unpooled.optimise.procedure import ask
 from unpooled.protocol.rows import Rows
 
 pytestmark = pytest.mark.slow

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from oracle import fedci as oracle
 from oracle.world import SIZES, STUDY, World, build, frames
 from unpooled import FedCI
-from unpooled.algorithms.exchange import ask
 from unpooled.maths.regression import coefficients, draw
 from unpooled.methods.fedci.effects import Draws, conditional_effect
+from unpooled.optimise.procedure import ask
 
 pytestmark = pytest.mark.slow
 

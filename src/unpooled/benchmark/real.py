@@ -11,8 +11,8 @@ import pandas as pd
 from unpooled.benchmark.cases import TRUTH, Case
 from unpooled.benchmark.cuts import CUTS, LEAST
 from unpooled.data.nhefs import nhefs as demonstration
+from unpooled.data.partition import split
 from unpooled.data.simulation import varying
-from unpooled.data.splitting import split
 from unpooled.errors import DataError
 from unpooled.site.limits import Limits
 

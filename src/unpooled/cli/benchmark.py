@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.cli.answering import answering
+from unpooled.cli.exit import answering
 from unpooled.cli.options import Debug, Quiet
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from unpooled.benchmark.running import Cell
+    from unpooled.benchmark.runner import Cell
     from unpooled.benchmark.tables import Table
 
 app = typer.Typer(
@@ -68,7 +68,7 @@ def run(
     with answering(debug=debug, resume=f"unpooled benchmark run {table} --store {quote(str(store))}"):
         from unpooled.benchmark import tables
         from unpooled.benchmark.contenders import ARRANGEMENTS
-        from unpooled.benchmark.running import cells
+        from unpooled.benchmark.runner import cells
 
         chosen = tables.find(table)
         counts = sites or ([max(chosen.sites)] if quick else list(chosen.sites))
@@ -114,7 +114,7 @@ def figures(
     """Draw the finished cells of a table, each figure beside the CSV it was drawn from."""
     with answering(debug=debug):
         from unpooled.benchmark import tables
-        from unpooled.benchmark.drawing import write_figures
+        from unpooled.benchmark.figures import write_figures
 
         chosen = tables.find(table)
         for path in write_figures(_cells(store, chosen.name), output, chosen):
@@ -125,7 +125,7 @@ def _run(table: Table, todo: list[Cell], store: Path, folder: Path | None, *, sh
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from unpooled.benchmark.running import run as run_cells
+    from unpooled.benchmark.runner import run as run_cells
     from unpooled.benchmark.store import Store as Cells
 
     cells = Cells(store, table.name)
@@ -146,7 +146,7 @@ def _run(table: Table, todo: list[Cell], store: Path, folder: Path | None, *, sh
 def _show(
     store: Path, table: Table, paper: Path | None, view: str = "errors", *, every: bool = False
 ) -> None:
-    from unpooled.benchmark.comparing import (
+    from unpooled.benchmark.comparison import (
         VIEWS,
         in_common,
         markdown,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from unpooled.cli.answering import answering
-from unpooled.cli.looking import look_as_json, looked, show_look
-from unpooled.cli.missing import missingness_as_json, show_missingness
+from unpooled.cli.diagnostics import look_as_json, looked, show_look
+from unpooled.cli.exit import answering
+from unpooled.cli.missingness import missingness_as_json, show_missingness
 from unpooled.cli.options import Debug, Json, StudyFile
 
 if TYPE_CHECKING:

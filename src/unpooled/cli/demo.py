@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.cli.answering import answering
+from unpooled.cli.exit import answering
 from unpooled.cli.options import Debug, Json, Quiet, Resume
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def demo(
     words = ["unpooled", "demo", "--output", str(output), "--resume"]
     again = shlex.join([*words, "--thorough"] if thorough else words)
     with answering(as_json=json, debug=debug, resume=again, folder=output):
-        from unpooled.cli.conduct import conduct
-        from unpooled.cli.telling import tell_result
+        from unpooled.cli.text import tell_result
+        from unpooled.cli.watch import conduct
         from unpooled.data.nhefs import PUBLISHED, nhefs
         from unpooled.report.results import claimed
 

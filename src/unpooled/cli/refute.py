@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unpooled.cli.answering import answering
+from unpooled.cli.exit import answering
 from unpooled.cli.options import Debug, Json, Quiet
 
 if TYPE_CHECKING:
     from unpooled.estimators import Estimator
-    from unpooled.estimators.refuting.refute import Refutation
+    from unpooled.estimators.robustness.refute import Refutation
     from unpooled.study import Study
 
 
@@ -41,9 +41,9 @@ def refute(
     """Refit a finished study where its answer is known or must not move, and say what is worrying."""
     with answering(as_json=json, debug=debug):
         from unpooled.cli.progress import Watching
-        from unpooled.estimators.refuting.refute import refute
+        from unpooled.estimators.robustness.refute import refute
         from unpooled.report.folder import read_result, write_report
-        from unpooled.report.refuting import write_refutation
+        from unpooled.report.robustness import write_refutation
 
         model, study = _finished(results)
         names = [name.strip() for words in tests or [] for name in words.split(",") if name.strip()]
@@ -65,8 +65,8 @@ def _finished(folder: Path) -> tuple[Estimator, Study]:
     """The fitted model and the study with its tables; refused before anything is fitted."""
     from unpooled.errors import ResultsError
     from unpooled.estimators import load
-    from unpooled.report.refuting import FILES
     from unpooled.report.results import RESULT
+    from unpooled.report.robustness import FILES
     from unpooled.study import read_study
 
     if not (folder / RESULT).is_file():

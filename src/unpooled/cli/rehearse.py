@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unpooled.cli.answering import answering
+from unpooled.cli.exit import answering
 from unpooled.cli.options import Debug, Json, Patience, Quiet, StudyFile
 
 
@@ -23,8 +23,8 @@ def rehearse(
 ) -> None:
     """Start a real coordinator and real sites on this machine, run the study over them, and end them."""
     with answering(as_json=json, debug=debug, folder=output):
-        from unpooled.cli.conduct import conduct
-        from unpooled.cli.telling import tell_result
+        from unpooled.cli.text import tell_result
+        from unpooled.cli.watch import conduct
         from unpooled.engines.nvflare.rehearsal import rehearsal
         from unpooled.errors import StudyError
         from unpooled.report.results import claimed

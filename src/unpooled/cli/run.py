@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.cli.answering import answering
+from unpooled.cli.exit import answering
 from unpooled.cli.options import Coordinator, Debug, Json, Patience, Quiet, Resume, StudyFile
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def run(
         words += ["--engine", engine, "--coordinator", str(coordinator), "--patience", f"{patience:g}"]
     again = shlex.join(words)
     with answering(as_json=json, debug=debug, resume=again, folder=output):
-        from unpooled.cli.conduct import conduct
-        from unpooled.cli.telling import tell_result
+        from unpooled.cli.text import tell_result
+        from unpooled.cli.watch import conduct
         from unpooled.report.results import claimed
 
         asked = _read(study, seed)

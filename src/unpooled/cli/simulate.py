@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from unpooled.cli.answering import answering
+from unpooled.cli.exit import answering
 from unpooled.cli.options import Debug, Json
 
 NAMES = (

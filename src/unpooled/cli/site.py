@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unpooled.cli.answering import answering
+from unpooled.cli.exit import answering
 from unpooled.cli.join import join, start
 from unpooled.cli.options import Debug, Json, SiteFolderOption, StudyFile
 
@@ -30,12 +30,12 @@ def review(
 ) -> None:
     """See what a study asks of this site and what would leave it; approve or refuse it."""
     with answering(as_json=json, debug=debug):
-        from unpooled.cli.reviewing import review_as_json, show_decision, show_review
+        from unpooled.cli.review import review_as_json, show_decision, show_review
         from unpooled.diagnostics.review import review as reviewed
         from unpooled.methods.method import spelled_out
         from unpooled.site.approval import Approvals
         from unpooled.site.folder import SiteFolder
-        from unpooled.site.opening import open_site
+        from unpooled.site.table import open_site
         from unpooled.study import read_study
 
         own = SiteFolder.read(folder)
@@ -64,7 +64,7 @@ def ledger(
 ) -> None:
     """See what left this site, the newest last."""
     with answering(as_json=json, debug=debug):
-        from unpooled.cli.reviewing import ledger_as_json, show_ledger, show_verified
+        from unpooled.cli.review import ledger_as_json, show_ledger, show_verified
         from unpooled.site import ledger as kept
         from unpooled.site.folder import SiteFolder
 

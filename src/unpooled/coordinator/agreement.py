@@ -7,8 +7,8 @@ from itertools import combinations
 
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure
 from unpooled.errors import DataError
+from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.messages import Describe, Message, Summarise, Tree
 from unpooled.study import Description, Schema, Study, agree
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure
 from unpooled.coordinator.agreement import Agreement
 from unpooled.maths.patterns import Pattern
+from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.messages import Gaps
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from unpooled.algorithms.exchange import Procedure, plain
 from unpooled.coordinator.aggregate import aggregate
 from unpooled.coordinator.checkpoint import Checkpoint, require_same
 from unpooled.maths.threads import one_blas_thread
+from unpooled.optimise.procedure import Procedure, plain
 from unpooled.protocol.engine import Engine, Traffic
 from unpooled.protocol.messages import Adopt, Describe, Message, Summarise, Tree, label
 

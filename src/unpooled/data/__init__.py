@@ -1,10 +1,10 @@
 """What a site holds: reading its table, checking it, describing it, and turning it into arrays."""
 
-from unpooled.data.checking import check, without_unknown
-from unpooled.data.describing import describe
-from unpooled.data.encoding import Arrays, encode, encode_covariates, encode_incomplete
-from unpooled.data.reading import Table, read
-from unpooled.data.splitting import split
+from unpooled.data.description import describe
+from unpooled.data.model_matrix import Arrays, encode, encode_covariates, encode_incomplete
+from unpooled.data.partition import split
+from unpooled.data.sources import Table, read
+from unpooled.data.validation import check, without_unknown
 
 __all__ = [
     "Arrays",

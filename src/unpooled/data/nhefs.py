@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from unpooled.data.splitting import split
+from unpooled.data.partition import split
 from unpooled.errors import DataError
 from unpooled.study import Study
 

@@ -22,8 +22,8 @@ from unpooled.effects.summary import combine, interval
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import FitError, StudyError
 from unpooled.methods import method as methods
-from unpooled.methods.looking import looking
-from unpooled.methods.looking.regressors import regressors
+from unpooled.methods.diagnostics import study_diagnostics
+from unpooled.methods.diagnostics.regressors import regressors
 from unpooled.protocol.messages import Adopt, Tree
 from unpooled.site.limits import NONE, Limits
 from unpooled.study import Schema, Study
@@ -106,7 +106,7 @@ def _rounds(study: Study) -> Any:
     context = method.context(settings, agreement.scaling, study.seed)
     chosen = settings.model_dump(mode="json")
     yield Adopt(schema, agreement.scaling, "aipw", chosen, context, study.seed, sites, look=True)
-    return agreement, (yield from looking.look(agreement.scaling))
+    return agreement, (yield from study_diagnostics.look(agreement.scaling))
 
 
 def _look(

@@ -20,7 +20,7 @@ from unpooled.diagnostics.missingness import Missingness, of_agreed
 from unpooled.diagnostics.overlap import Overlap, overlaps
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.methods import method as methods
-from unpooled.methods.looking import looking
+from unpooled.methods.diagnostics import study_diagnostics
 from unpooled.protocol.codec import encode
 from unpooled.protocol.messages import Adopt, Adopted, Describe, Message, Refusal, Summarise
 from unpooled.protocol.stage import Objective, Stage
@@ -66,7 +66,7 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
     context = method.context(settings, agreement.scaling, study.seed)
     questions = _questions(study, agreement, settings, context)
     lines = [line(happened) for happened in journal.rounds]
-    stages = looking.joined(method.stages(settings, context), agreement.scaling, study.look)
+    stages = study_diagnostics.joined(method.stages(settings, context), agreement.scaling, study.look)
     leaving = foreseen(stages, settings, len(agreement.schema.features), lines)
     refusals = {name: refused(site, questions) for name, site in opened.items()}
     return Preview(

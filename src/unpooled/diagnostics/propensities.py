@@ -9,7 +9,7 @@ import pandas as pd
 
 from unpooled.diagnostics.table_one import ARMS
 from unpooled.diagnostics.withholding import few
-from unpooled.methods.looking.balance import BINS
+from unpooled.methods.diagnostics.balance import BINS
 from unpooled.protocol.messages import Tree
 from unpooled.study import ALL_SITES
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unpooled.coordinator.study_rounds import ROUNDS_BEFORE_FITTING
+from unpooled.coordinator.run import ROUNDS_BEFORE_FITTING
 from unpooled.data import describe
 from unpooled.diagnostics.preview import refused
 from unpooled.methods import method as methods
-from unpooled.methods.looking import looking
+from unpooled.methods.diagnostics import study_diagnostics
 from unpooled.protocol.messages import (
     Adopt,
     Adopted,
@@ -61,13 +61,14 @@ def review(study: Study, site: Site) -> Review:
         Summarise(sent),
         Adopt(sent, scaling, study.method.name, chosen, context, study.seed, sites, study.look),
     ]
-    stages = looking.joined(method.stages(settings, context), scaling, study.look)
+    stages = study_diagnostics.joined(method.stages(settings, context), scaling, study.look)
     return Review(
         study,
         site.name,
         len(site.frame),
         site.limits,
-        ROUNDS_BEFORE_FITTING + max(method.most_rounds(settings), looking.MOST_ROUNDS if study.look else 0),
+        ROUNDS_BEFORE_FITTING
+        + max(method.most_rounds(settings), study_diagnostics.MOST_ROUNDS if study.look else 0),
         _leaving(stages, incomplete=bool(study.columns.incomplete)),
         refused(site, questions, site.limits),
     )

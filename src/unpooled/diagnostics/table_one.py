@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from unpooled.diagnostics.withholding import complemented, few
-from unpooled.methods.looking.regressors import Regressors
+from unpooled.methods.diagnostics.regressors import Regressors
 from unpooled.protocol.messages import Tree
 from unpooled.study import ALL_SITES
 

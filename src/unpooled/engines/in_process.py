@@ -14,8 +14,8 @@ from unpooled.protocol.engine import Traffic
 from unpooled.protocol.messages import Message
 from unpooled.site.answer import answer
 from unpooled.site.limits import Limits
-from unpooled.site.opening import open_site
 from unpooled.site.site import Site
+from unpooled.site.table import open_site
 from unpooled.study import ALL_SITES, Study
 
 

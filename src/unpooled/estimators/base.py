@@ -16,7 +16,7 @@ from unpooled.coordinator.attendance import Attendance
 from unpooled.coordinator.checkpoint import Checkpoint
 from unpooled.coordinator.journal import Journal
 from unpooled.coordinator.rounds import Conduct, Round
-from unpooled.coordinator.study_rounds import study_rounds
+from unpooled.coordinator.run import study_rounds
 from unpooled.data import Table
 from unpooled.diagnostics.look import Look, look_at
 from unpooled.effects.summary import combine, interval, table

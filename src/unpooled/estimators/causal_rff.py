@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from unpooled.diagnostics.borrowing import borrowed
+from unpooled.diagnostics.borrowed_strength import borrowed
 from unpooled.diagnostics.study_bounds import study_bounds
 from unpooled.errors import StudyError
 from unpooled.estimators.base import Estimator

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from unpooled.coordinator.study_rounds import Outcome
+from unpooled.coordinator.run import Outcome
 from unpooled.errors import MessageError, ResultsError, StudyError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.messages import Adopt, Statistics, Tree

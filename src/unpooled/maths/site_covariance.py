@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from unpooled.maths.borrowing import orthonormal, shares
-from unpooled.maths.partial_pooling import back, forward, log_diagonal
+from unpooled.maths.borrowed_strength import orthonormal, shares
+from unpooled.maths.partially_pooled import back, forward, log_diagonal
 
 
 class Sums(eqx.Module):
@@ -56,7 +56,7 @@ def coefficients(fitted: Posterior, prior: Prior, key: Array | None = None) -> F
 
 
 def borrowed(sums: Sums, prior: Prior) -> Float[Array, "m m"]:
-    """The borrowed shares of `unpooled.maths.borrowing`, over all coefficients."""
+    """The borrowed shares of `unpooled.maths.borrowed_strength`, over all coefficients."""
     root, scale = posterior(sums, prior).root, jnp.sqrt(prior.variances)
     units = orthonormal(sums.gram.sum(axis=0))
 

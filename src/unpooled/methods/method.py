@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from unpooled.algorithms.exchange import Procedure
 from unpooled.errors import StudyError, nearest
+from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage

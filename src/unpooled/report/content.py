@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from unpooled.diagnostics.borrowing import borrowed
+from unpooled.diagnostics.borrowed_strength import borrowed
 from unpooled.diagnostics.gap_shares import gap_shares
 from unpooled.diagnostics.look import Look, look_at
 from unpooled.errors import UnpooledError

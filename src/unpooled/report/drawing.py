@@ -15,7 +15,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from unpooled.effects.summary import all_alike
-from unpooled.report.figures import borrowing
+from unpooled.report.figures import borrowed_strength
 from unpooled.report.model import Model
 
 POINTS = 200
@@ -59,7 +59,7 @@ def keep(ax: Axes, data: pd.DataFrame, path: Path) -> Path:
 
 def draw_borrowed(shares: pd.DataFrame, path: Path) -> Path:
     """Who borrows from whom: the figure, and the shares beside it."""
-    return keep(borrowing.borrowed(shares), shares.reset_index(), path)
+    return keep(borrowed_strength.borrowed(shares), shares.reset_index(), path)
 
 
 def densities(model: Model, sites: Sequence[str] | None = None) -> pd.DataFrame:

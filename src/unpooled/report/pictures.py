@@ -25,12 +25,12 @@ from unpooled.report.drawing import (
 )
 from unpooled.report.figures import (
     average,
-    borrowing,
+    borrowed_strength,
     curves,
     gaps,
     heterogeneity,
-    loving,
-    overlapping,
+    love_plot,
+    propensities,
     rounds,
 )
 from unpooled.report.model import Model
@@ -92,7 +92,7 @@ def _drawn(model: Model, content: dict[str, Any]) -> Iterator[Drawn]:
     yield from _profiles(content, on)
     if content["borrowed"] is not None:
         shares = pd.DataFrame(content["borrowed"]).set_index("site")
-        ax = borrowing.borrowed(shares)
+        ax = borrowed_strength.borrowed(shares)
         yield (
             "borrowed",
             ax,
@@ -123,16 +123,16 @@ def _looked(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]:
         "arm has nobody."
     )
     everywhere, by_site = (histogram.loc[rows].reset_index(drop=True) for rows in (overall, ~overall))
-    yield "overlap", overlapping.overlap(everywhere), everywhere, text
+    yield "overlap", propensities.overlap(everywhere), everywhere, text
     if 1 < by_site["site"].nunique() <= MOST:
-        axes = overlapping.overlap_by_site(by_site)
+        axes = propensities.overlap_by_site(by_site)
         text = "Propensities by arm at each site; hatched where few people stand behind a bar."
         yield "overlap_by_site", axes.ravel()[0], by_site, text
     balance = _frame(looked["balance"], "before", "after")
     worst = balance[["before", "after"]].abs().max().dropna()
     largest = " and ".join(f"{size:.2f} {when}" for when, size in worst.items())
     text = f"Standardised differences between the arms, before and after weighting; the largest: {largest}."
-    yield "love", loving.love(balance), balance, text
+    yield "love", love_plot.love(balance), balance, text
     main = {"estimator": "this study", **{key: answer[key] for key in ENDS}}
     frame = _frame([main, *looked["comparators"]], *ENDS)
     text = "; ".join(

@@ -9,18 +9,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from unpooled.data import Table, read
-from unpooled.diagnostics.borrowing import borrowed as borrowed_shares
+from unpooled.diagnostics.borrowed_strength import borrowed as borrowed_shares
 from unpooled.diagnostics.comparators import NAMES
 from unpooled.errors import StudyError, nearest
 from unpooled.report.drawing import densities, histories, traffic_table
 from unpooled.report.figures import (
     average,
-    borrowing,
+    borrowed_strength,
     curves,
     gaps,
     heterogeneity,
-    loving,
-    overlapping,
+    love_plot,
+    propensities,
     rounds,
 )
 from unpooled.report.figures import sensitivity as shifting
@@ -99,18 +99,18 @@ def sorted_effects(model: BesideTables, *, site: str, ax: Axes | None = None) ->
 
 def overlap(look: Look, *, ax: Axes | None = None) -> Axes:
     """Propensities by arm, all sites together."""
-    return overlapping.overlap(_told(look.overlap, "propensities"), ax=ax)
+    return propensities.overlap(_told(look.overlap, "propensities"), ax=ax)
 
 
 def overlap_by_site(look: Look) -> np.ndarray:
     """Propensities by arm at each site: several Axes, of a figure of their own."""
     each = look.overlap.loc[look.overlap["site"] != ALL_SITES]
-    return overlapping.overlap_by_site(_told(each, "propensities of a site by itself"))
+    return propensities.overlap_by_site(_told(each, "propensities of a site by itself"))
 
 
 def love(look: Look, *, threshold: float = 0.1, ax: Axes | None = None) -> Axes:
     """How alike the arms are in every covariate, before and after weighting."""
-    return loving.love(_told(look.balance, "balance of covariates"), threshold=threshold, ax=ax)
+    return love_plot.love(_told(look.balance, "balance of covariates"), threshold=threshold, ax=ax)
 
 
 def leave_one_out(look: Look, *, study: Study | None = None, ax: Axes | None = None) -> Axes:
@@ -145,7 +145,7 @@ def borrowed(model: Model, *, ax: Axes | None = None) -> Axes:
     shares = borrowed_shares(model.result_.diagnostics, model.result_.sites)
     if shares is None:
         raise _nothing("borrowed shares", "fit CausalRFF, where sites borrow from each other")
-    return borrowing.borrowed(shares, ax=ax)
+    return borrowed_strength.borrowed(shares, ax=ax)
 
 
 def convergence(model: Model, *, ax: Axes | None = None) -> Axes:

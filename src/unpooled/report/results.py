@@ -20,7 +20,7 @@ from unpooled.diagnostics.disclosure import Line, cost, left
 from unpooled.diagnostics.study_bounds import study_bounds
 from unpooled.errors import ResultsError
 from unpooled.methods import method as methods
-from unpooled.methods.looking import looking
+from unpooled.methods.diagnostics import study_diagnostics
 from unpooled.report.by_site import told
 from unpooled.report.finite import finite
 from unpooled.report.folder import write_json, write_profiles, write_report
@@ -165,7 +165,9 @@ def _cost(outcome: Outcome, lines: list[Line] | None) -> dict[str, Any]:
         return dict(outcome.cost)
     method = methods.find(outcome.study.method.name)
     settings = methods.settings_of(method, outcome.study.method.settings)
-    stages = looking.joined(method.stages(settings, outcome.context), outcome.scaling, outcome.study.look)
+    stages = study_diagnostics.joined(
+        method.stages(settings, outcome.context), outcome.scaling, outcome.study.look
+    )
     return {**cost(lines, outcome.sites), "left": left(lines, stages)}
 
 

@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pandas as pd
 
-from unpooled.data.describing import describe
-from unpooled.data.encoding import encode
+from unpooled.data.description import describe
+from unpooled.data.model_matrix import encode
 from unpooled.errors import DataError, MessageError, UnpooledError
-from unpooled.methods.looking import looking
+from unpooled.methods.diagnostics import study_diagnostics
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import (
     Adopt,
@@ -69,7 +69,7 @@ def _answer(site: Site, question: Message) -> Message:
             check_parameters(site.limits, features, adopted.count)
             check_cells(site.limits, _fold_cells(adopted.rows, adopted.count))
             if adopted.looking is not None:
-                check_parameters(site.limits, looking.features(adopted.scaling), adopted.count)
+                check_parameters(site.limits, study_diagnostics.features(adopted.scaling), adopted.count)
                 check_cells(site.limits, _fold_cells(adopted.looking, adopted.count))
             site.adopted = adopted
             return Adopted(adopted.count)
@@ -177,7 +177,7 @@ def _stage(study: Adoption, name: str) -> tuple[Stage, Rows]:
         raise MessageError(
             "the stage must be the method's", found="an unknown stage", remedy="run one version"
         )
-    beside = study.looking if name.startswith(looking.PREFIX) else None
+    beside = study.looking if name.startswith(study_diagnostics.PREFIX) else None
     return study.stages[name], study.rows if beside is None else beside
 
 

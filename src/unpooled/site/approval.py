@@ -22,7 +22,7 @@ from unpooled.protocol.messages import (
     Together,
     Tree,
 )
-from unpooled.site.keeping import write_whole
+from unpooled.site.private_files import write_whole
 from unpooled.study import Schema, Study
 
 

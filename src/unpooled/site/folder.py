@@ -12,8 +12,8 @@ import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from unpooled.errors import ResultsError, StudyError, nearest
-from unpooled.site.keeping import OWN_FOLDER, keeping, write_whole
 from unpooled.site.limits import Limits
+from unpooled.site.private_files import OWN_FOLDER, keeping, write_whole
 from unpooled.study import ALL_SITES, Source
 from unpooled.study.file import resolved
 

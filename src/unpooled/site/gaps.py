@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from unpooled.data.encoding import encode
+from unpooled.data.model_matrix import encode
 from unpooled.maths.patterns import patterns_of, suppressed
 from unpooled.protocol.messages import Patterns, Tree
 from unpooled.site.limits import Limits, check_rows

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from unpooled.errors import ResultsError
 from unpooled.protocol.messages import Message, Replies, Statistics
 from unpooled.protocol.stage import Stage
-from unpooled.site.keeping import OWN_FILE, keeping, write_whole
+from unpooled.site.private_files import OWN_FILE, keeping, write_whole
 from unpooled.site.shapes import shapes
 
 START = "0" * 64

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from unpooled.data.encoding import encode
+from unpooled.data.model_matrix import encode
 from unpooled.errors import MessageError
 from unpooled.methods import method as methods
-from unpooled.methods.looking import looking, regressors
+from unpooled.methods.diagnostics import regressors, study_diagnostics
 from unpooled.protocol.messages import Adopt, Tree
 from unpooled.protocol.rows import Rows, make_rows
 from unpooled.protocol.stage import Stage
@@ -69,9 +69,9 @@ def adopt(site: Site, question: Adopt) -> Adoption:
         incomplete=standardise_incomplete(arrays.incomplete, question.scaling),
     )
     own, beside = method.stages(settings, question.context), None
-    stages = looking.joined(own, question.scaling, question.look)
+    stages = study_diagnostics.joined(own, question.scaling, question.look)
     if question.look:
-        fold = folds(arrays.treatment, looking.FOLDS, [question.seed, 7, index])
+        fold = folds(arrays.treatment, study_diagnostics.FOLDS, [question.seed, 7, index])
         beside = regressors.beside(rows, fold)
     return Adoption(
         rows,

@@ -13,7 +13,7 @@ if any("worker_process" in word for word in sys.orig_argv):
     from unpooled.protocol.codec import decode, encode
     from unpooled.protocol.envelope import Answered, digest, open_reply
     from unpooled.protocol.messages import Statistics
-    from unpooled.site.desk import Desk
+    from unpooled.site.gateway import Desk
 
     answer, first = Desk.answer, []
 

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unpooled.benchmark import running
+from unpooled.benchmark import runner
 from unpooled.benchmark.cases import Case, ihdp_with_holes
-from unpooled.benchmark.comparing import VIEWS, markdown, summarise, verdict
+from unpooled.benchmark.comparison import VIEWS, markdown, summarise, verdict
 from unpooled.benchmark.contenders import Cost, ours, taking
 from unpooled.benchmark.scores import Estimate, score
 from unpooled.benchmark.store import Store
@@ -193,10 +193,10 @@ def test_cells_stored_before_these_scores_are_read_beside_new_ones(tmp_path: Pat
 
 def test_a_contender_without_an_idea_of_holes_is_a_row_that_says_so(tmp_path: Path, whole: Case) -> None:
     table = replace(SYNTHETIC, case=lambda replicate, folder: whole)
-    todo = running.cells(
+    todo = runner.cells(
         contenders=("ridge", "mean", "zero"), sites=(3,), replicates=1, arrangements=("combined",)
     )
-    rows = {row["contender"]: row for row in running.run(table, todo, Store(tmp_path, table.name), None)}
+    rows = {row["contender"]: row for row in runner.run(table, todo, Store(tmp_path, table.name), None)}
     assert "'ridge' must be given complete tables" in rows["ridge"]["error"]
     for name in ("mean", "zero"):
         assert "error" not in rows[name] and rows[name]["conditional"] > 0.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unpooled.benchmark.cases import Case, simulated
-from unpooled.benchmark.contenders import CONTENDERS, PEER, training
+from unpooled.benchmark.contenders import CONTENDERS, PEER, optimisation
 from unpooled.benchmark.contenders.networks import mmd, wasserstein, without_help
 from unpooled.benchmark.contenders.peer import Predict, Said, Table
 
@@ -36,7 +36,7 @@ def test_a_peer_does_better_than_the_best_single_effect(name: str, monkeypatch: 
     contender = CONTENDERS[name]
     if contender.missing():
         pytest.skip(str(contender.missing()))
-    monkeypatch.setattr(training, "CHECKS", 24)
+    monkeypatch.setattr(optimisation, "CHECKS", 24)
     case = _lines(150)
     estimate, cost = contender.estimator()(case, "combined", 1)
     truth = (case.test_truth["mu1"] - case.test_truth["mu0"]).to_numpy()

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from unpooled.cli.app import app
 from unpooled.cli.demo import write_sites
 from unpooled.data import check, nhefs
-from unpooled.data.reading import read
+from unpooled.data.sources import read
 
 
 @pytest.fixture(scope="module")

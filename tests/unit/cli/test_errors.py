@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from unpooled.cli.answering import answering
 from unpooled.cli.app import app
+from unpooled.cli.exit import answering
 from unpooled.errors import (
     ApprovalError,
     DataError,
@@ -172,7 +172,7 @@ def test_the_command_to_go_on_with_can_be_pasted(study, tmp_path, monkeypatch):
         (folder / "checkpoint.msgpack").touch()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unpooled.cli.conduct.conduct", stop)
+    monkeypatch.setattr("unpooled.cli.watch.conduct", stop)
     folder = tmp_path / "my results"
     told = run("run", study, "--output", folder, "--seed", 3).stderr.partition("go on with: ")[2]
     wanted = ["unpooled", "run", str(study), "--output", str(folder), "--resume", "--seed", "3"]
@@ -183,7 +183,7 @@ def test_stopped_before_anything_was_written_there_is_nothing_to_go_on_with(stud
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unpooled.cli.conduct.conduct", stop)
+    monkeypatch.setattr("unpooled.cli.watch.conduct", stop)
     result = run("run", study, "--output", tmp_path / "results")
     assert result.exit_code == 130
     assert "run it again" in result.stderr and "--resume" not in result.stderr
@@ -192,7 +192,7 @@ def test_stopped_before_anything_was_written_there_is_nothing_to_go_on_with(stud
 
 def test_a_reader_that_stops_reading_is_no_error():
     script = (
-        "import typer\nfrom unpooled.cli.answering import answering\n"
+        "import typer\nfrom unpooled.cli.exit import answering\n"
         "with answering():\n    for _ in range(100_000):\n        typer.echo('a line')\n"
     )
     process = subprocess.Popen(

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from unpooled.cli.app import app
 from unpooled.cli.refute import sentence
-from unpooled.estimators.refuting.finding import Refit
-from unpooled.estimators.refuting.refute import Refutation
-from unpooled.report.refuting import MAIN, drawn, forest
+from unpooled.estimators.robustness.refute import Refutation
+from unpooled.estimators.robustness.verdict import Refit
+from unpooled.report.robustness import MAIN, drawn, forest
 
 STUDY = """
 [study]

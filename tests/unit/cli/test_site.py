@@ -19,7 +19,7 @@ from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.site.ledger import Ledger
 from unpooled.site.limits import NONE, Limits
-from unpooled.site.opening import open_site
+from unpooled.site.table import open_site
 from unpooled.study import Source, read_study
 
 runner = CliRunner()

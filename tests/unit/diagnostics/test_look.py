@@ -17,7 +17,7 @@ from unpooled.diagnostics.heterogeneity import leave_one_out, pooled, site_estim
 from unpooled.diagnostics.look import Look, look, look_at
 from unpooled.diagnostics.propensities import extreme, outside_support
 from unpooled.errors import FitError, StudyError
-from unpooled.methods.looking.regressors import Regressors
+from unpooled.methods.diagnostics.regressors import Regressors
 from unpooled.study import ALL_SITES
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a", "b"], look=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oracle.partly_shared import People, make_people
-from unpooled.maths import partial_pooling as pooling
+from unpooled.maths import partially_pooled as pooling
 from unpooled.maths.site_covariance import Prior, Sums, borrowed, coefficients, posterior
 
 M, P = 3, 4

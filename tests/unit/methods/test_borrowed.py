@@ -8,8 +8,8 @@ import pytest
 
 from unpooled.methods.causal_rff.classes.borrowed import of_cells
 from unpooled.methods.causal_rff.classes.cells import Counted, Variances, precision, solve
+from unpooled.methods.causal_rff.classes.log_likelihoods import Columns
 from unpooled.methods.causal_rff.classes.mixture import make_mixture
-from unpooled.methods.causal_rff.classes.views import Columns
 
 SITES, MOST, CLASSES = 3, 4, 3
 ACTIVE = np.tile(np.arange(MOST) < CLASSES, 2).astype(float)

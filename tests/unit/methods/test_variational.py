@@ -13,7 +13,6 @@ from scipy import stats
 from scipy.special import digamma, multigammaln
 
 import unpooled as up
-from unpooled.algorithms.stochastic import Plateau
 from unpooled.data.simulation import simulate
 from unpooled.methods.fedci.effects import conditional_effect, individual_effect
 from unpooled.methods.fedci.settings import Settings
@@ -27,6 +26,7 @@ from unpooled.methods.fedci.variational import (
     shift_divergence,
     start,
 )
+from unpooled.optimise.stochastic import Plateau
 from unpooled.protocol.rows import Rows, make_rows
 
 SITES, DIMENSION, SITE = 3, 2, 1

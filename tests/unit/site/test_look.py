@@ -15,7 +15,7 @@ from unpooled.coordinator.rounds import Conduct
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import ApprovalError, LimitRefusal
 from unpooled.methods.aipw import METHOD
-from unpooled.methods.looking import looking
+from unpooled.methods.diagnostics import study_diagnostics
 from unpooled.protocol.messages import Adopt, Adopted, Ask, Refusal, Together
 from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals, permit
@@ -90,7 +90,7 @@ def test_a_site_that_is_not_looked_at_has_none_of_those_stages() -> None:
     site = sites["small"]
     assert site.adopted is not None
     assert site.adopted.looking is None
-    for name in looking.stages(question.scaling):
+    for name in study_diagnostics.stages(question.scaling):
         reply = answer(site, Ask(name, {"free": {}, "fixed": {}, "each": {}}))
         assert isinstance(reply, Refusal)
         assert "unknown stage" in reply.found

@@ -16,7 +16,7 @@ from unpooled.benchmark.cases import Case
 from unpooled.benchmark.contenders import Cost, Estimator
 from unpooled.benchmark.contenders.peer import Table, logistic
 from unpooled.benchmark.contenders.simple import ridge
-from unpooled.benchmark.imputing import iterative
+from unpooled.benchmark.imputation import iterative
 from unpooled.benchmark.scores import Estimate
 
 LEAST = 0.01

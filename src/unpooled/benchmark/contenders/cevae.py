@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from unpooled.benchmark.contenders.optimisation import dense, forward, train, weights_squared
 from unpooled.benchmark.contenders.peer import Predict, Said, Table
-from unpooled.benchmark.contenders.training import dense, forward, train, weights_squared
 
 LATENT, HIDDEN, DRAWS = 20, 48, 50
 GRID = np.array(list(product((1e-4, 1e-3, 1e-2), (1.0, 0.1))))

@@ -8,7 +8,7 @@ import pandas as pd
 
 from unpooled.benchmark.cases import Case
 from unpooled.benchmark.contenders import Cost, Estimator, ours, simple
-from unpooled.benchmark.imputing import Imputer, iterative, iterative_outcome, mean
+from unpooled.benchmark.imputation import Imputer, iterative, iterative_outcome, mean
 from unpooled.benchmark.scores import Estimate
 
 

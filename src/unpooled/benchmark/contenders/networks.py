@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from unpooled.benchmark.contenders.cevae import cevae
+from unpooled.benchmark.contenders.optimisation import dense, forward, train, weights_squared
 from unpooled.benchmark.contenders.peer import Learner, Predict, Said, Table, peer
-from unpooled.benchmark.contenders.training import dense, forward, train, weights_squared
 from unpooled.maths.kernels import squared_distances
 
 SHARED, OWN = (32, 32), (16,)

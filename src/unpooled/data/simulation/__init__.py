@@ -3,8 +3,8 @@
 from typing import Any
 
 from unpooled.data.simulation import causal_fi, causal_rff, fedci
+from unpooled.data.simulation.output import write
 from unpooled.data.simulation.simulation import Simulation, varying
-from unpooled.data.simulation.writing import write
 from unpooled.errors import StudyError, nearest
 
 __all__ = ["NAMES", "Simulation", "simulate", "varying", "write"]

@@ -11,7 +11,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from unpooled.engines.nvflare.wire import ASK, QUESTION, REPLY
-from unpooled.site.desk import Desk
+from unpooled.site.gateway import Desk
 
 
 class Executor(FlareExecutor):

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure, ask
 from unpooled.errors import DataError
 from unpooled.maths.quantile_draws import independent_normals
 from unpooled.methods.aipw.estimates import (
@@ -21,6 +20,7 @@ from unpooled.methods.aipw.estimates import (
     told_with_interval,
 )
 from unpooled.methods.aipw.newton import Propensity
+from unpooled.methods.aipw.normal_equations import Shared
 from unpooled.methods.aipw.nuisances import (
     EVERYBODY,
     Nuisances,
@@ -29,7 +29,7 @@ from unpooled.methods.aipw.nuisances import (
     nuisances,
 )
 from unpooled.methods.aipw.settings import Settings
-from unpooled.methods.aipw.sharing import Shared
+from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.messages import Tree
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure
 from unpooled.methods.aipw.effects import conditional, individual
 from unpooled.methods.aipw.fit import fit
 from unpooled.methods.aipw.newton import STEPS
+from unpooled.methods.aipw.normal_equations import Shared
 from unpooled.methods.aipw.regressions import Outcome, Treatment
 from unpooled.methods.aipw.scores import Scores, WeightedOutcomes
 from unpooled.methods.aipw.settings import Settings
-from unpooled.methods.aipw.sharing import Shared
 from unpooled.methods.method import Fitted
+from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.addressing import at_site
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure, ask
-from unpooled.methods.aipw.sharing import Sharing, penalty
+from unpooled.methods.aipw.normal_equations import Sharing, penalty
+from unpooled.optimise.procedure import Procedure, ask
 
 STEPS = 8
 """Most rounds; four or five are usual."""

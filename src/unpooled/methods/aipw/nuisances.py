@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure, ask, side_by_side
 from unpooled.errors import DataError
 from unpooled.methods.aipw.newton import Propensity, propensity
-from unpooled.methods.aipw.sharing import Sharing, penalty
+from unpooled.methods.aipw.normal_equations import Sharing, penalty
+from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.messages import Tree
 
 EVERYBODY = -1

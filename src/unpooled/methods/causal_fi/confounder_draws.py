@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
-from unpooled.maths import partial_pooling as pooling
+from unpooled.maths import partially_pooled as pooling
 from unpooled.maths.triangles import unpack
 from unpooled.maths.wishart import Wishart, draw_factors
 from unpooled.methods.causal_fi.columns import Layout

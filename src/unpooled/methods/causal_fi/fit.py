@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure, ask, side_by_side
 from unpooled.methods.causal_fi.chain import Chain, Setting, Sizes, begin
 from unpooled.methods.causal_fi.columns import Layout
 from unpooled.methods.causal_fi.families import Family
 from unpooled.methods.causal_fi.parameters import advance
 from unpooled.methods.causal_fi.structures import STRUCTURES, Structure
+from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Tree
 

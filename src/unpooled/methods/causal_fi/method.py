@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure
-from unpooled.methods.causal_fi import variational
-from unpooled.methods.causal_fi.augmenting import Augmenting
+from unpooled.methods.causal_fi import paper
+from unpooled.methods.causal_fi.augmentation import Augmenting
 from unpooled.methods.causal_fi.chain import Sizes
 from unpooled.methods.causal_fi.columns import describe, layout_of
 from unpooled.methods.causal_fi.effects import AverageEffect, conditional, individual
@@ -17,6 +16,7 @@ from unpooled.methods.causal_fi.settings import Settings
 from unpooled.methods.causal_fi.shifts import by_site
 from unpooled.methods.causal_fi.structures import STRUCTURES
 from unpooled.methods.method import Fitted
+from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.addressing import at_site
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
@@ -43,7 +43,7 @@ class CausalFI:
 
     def stages(self, settings: Settings, context: Tree) -> dict[str, Stage]:
         if settings.inference == "variational":
-            return variational.stages(settings, context)
+            return paper.stages(settings, context)
         stages = dict[str, Stage]()
         for name in dict.fromkeys(("linear", *_names(settings))):
             model = _model(name, context)
@@ -53,7 +53,7 @@ class CausalFI:
 
     def fit(self, settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
         if settings.inference == "variational":
-            return (yield from variational.fit(settings, context, seed))
+            return (yield from paper.fit(settings, context, seed))
         layout = layout_of(context["columns"])
         sizes = Sizes(int(context["covariates"]), len(layout.mean), int(context["sites"]))
         found = yield from fit(
@@ -73,14 +73,14 @@ class CausalFI:
 
     def most_rounds(self, settings: Settings) -> int:
         if settings.inference == "variational":
-            return variational.most_rounds(settings)
+            return paper.most_rounds(settings)
         return STARTED + TRIED + SETTLING + settings.sweeps + 1
 
     def conditional_effects(
         self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
     ) -> np.ndarray:
         if settings.inference == "variational":
-            return variational.conditional_effects(settings, context, draws, rows, people)
+            return paper.conditional_effects(settings, context, draws, rows, people)
         model, known = _at(context, draws, int(people.site))
         return conditional(model, known, people)
 
@@ -88,7 +88,7 @@ class CausalFI:
         self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows | None
     ) -> np.ndarray:
         if settings.inference == "variational":
-            return variational.individual_effects(settings, context, draws, rows, people)
+            return paper.individual_effects(settings, context, draws, rows, people)
         asked = rows if people is None else people
         model, known = _at(context, draws, int(asked.site))
         return individual(model, known, asked, settings.noise_correlation)

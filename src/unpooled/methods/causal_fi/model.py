@@ -13,7 +13,8 @@ from jaxtyping import Array, Float, Int
 
 from unpooled.maths.probit import log_probit
 from unpooled.methods.causal_fi.columns import Layout
-from unpooled.methods.causal_fi.completing import (
+from unpooled.methods.causal_fi.families import Family, Gaussian
+from unpooled.methods.causal_fi.imputation import (
     CERTAIN,
     Matters,
     OnLine,
@@ -24,8 +25,7 @@ from unpooled.methods.causal_fi.completing import (
     complete,
     given_index,
 )
-from unpooled.methods.causal_fi.families import Family, Gaussian
-from unpooled.methods.causal_fi.opening import Open, on_numbers, open_up, shift_of
+from unpooled.methods.causal_fi.start import Open, on_numbers, open_up, shift_of
 from unpooled.methods.causal_fi.structures import Parts, Structure, predictor
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows

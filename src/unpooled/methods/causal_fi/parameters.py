@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from unpooled.maths import partial_pooling as pooling
+from unpooled.maths import partially_pooled as pooling
 from unpooled.maths.triangles import unpack
 from unpooled.maths.variances import Terms, draw_variances
 from unpooled.methods.causal_fi.chain import OFFSET, SLOPE, Chain, Setting

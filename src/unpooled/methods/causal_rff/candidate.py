@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure
+from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.messages import Tree
 
 

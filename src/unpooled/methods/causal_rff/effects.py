@@ -10,7 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_rff.classes.views import Columns, Views, of_covariates, of_outcome, of_treatment
+from unpooled.methods.causal_rff.classes.log_likelihoods import (
+    Columns,
+    Views,
+    of_covariates,
+    of_outcome,
+    of_treatment,
+)
 from unpooled.methods.causal_rff.gaussian.effects import GaussianModel
 from unpooled.methods.causal_rff.observed.design import Design
 from unpooled.methods.causal_rff.observed.regression import linear_predictor

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure, ask, side_by_side
 from unpooled.methods.causal_rff.candidate import Candidate, Found
+from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.messages import Tree
 
 

@@ -6,13 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure
 from unpooled.errors import StudyError
 from unpooled.maths.fourier import frequencies
 from unpooled.methods.causal_rff.candidate import Candidate
 from unpooled.methods.causal_rff.classes.candidate import CLASSES, FOLD_ROUNDS, PEOPLE_PER_CLASS, Categorical
+from unpooled.methods.causal_rff.classes.log_likelihoods import Classes, Columns
 from unpooled.methods.causal_rff.classes.mixture import make_mixture
-from unpooled.methods.causal_rff.classes.views import Classes, Columns
 from unpooled.methods.causal_rff.effects import (
     AverageEffect,
     ClassModel,
@@ -32,6 +31,7 @@ from unpooled.methods.causal_rff.observed.site_terms import make_terms, width
 from unpooled.methods.causal_rff.settings import Settings
 from unpooled.methods.method import Fitted
 from unpooled.methods.outcomes import outcome_scale
+from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.addressing import at_site
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows

@@ -9,17 +9,17 @@ import jax
 import numpy as np
 from scipy.optimize import minimize
 
-from unpooled.algorithms.descent import descend
-from unpooled.algorithms.exchange import Procedure, ask, side_by_side
-from unpooled.algorithms.lbfgs import Stopping
-from unpooled.algorithms.minima import Minima
-from unpooled.algorithms.objective import curvature
 from unpooled.maths.regression import coefficients, draw
 from unpooled.methods.fedci.collapsed import Evidence
 from unpooled.methods.fedci.laplace import around, precision_of, prior_curvature
 from unpooled.methods.fedci.ridges import Ridges, fixed_by, ridges_of
 from unpooled.methods.fedci.settings import Settings
-from unpooled.methods.fedci.thinning import refine, thinned
+from unpooled.methods.fedci.subsample import refine, thinned
+from unpooled.optimise.lbfgs import Stopping
+from unpooled.optimise.minima import Minima
+from unpooled.optimise.minimise import descend
+from unpooled.optimise.objective import curvature
+from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Tree
 

@@ -7,8 +7,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from scipy.linalg import solve_triangular
 
-from unpooled.algorithms.objective import flatten
 from unpooled.methods.fedci.structures import Structure
+from unpooled.optimise.objective import flatten
 from unpooled.protocol.messages import Tree
 
 DEGREES = 5

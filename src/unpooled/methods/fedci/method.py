@@ -7,7 +7,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure
 from unpooled.methods.fedci import variational_effects as variational
 from unpooled.methods.fedci.collapsed import Evidence, FeatureEvidence, KernelEvidence, Ridge
 from unpooled.methods.fedci.draws import conditional_effects, individual_effects, mix
@@ -15,8 +14,9 @@ from unpooled.methods.fedci.effects import AverageEffect, HeldOut
 from unpooled.methods.fedci.fit import fit
 from unpooled.methods.fedci.settings import Settings
 from unpooled.methods.fedci.structures import GRID, Kernel, Projection
-from unpooled.methods.fedci.thinning import REFINEMENT, Thinned, share, thinned
+from unpooled.methods.fedci.subsample import REFINEMENT, Thinned, share, thinned
 from unpooled.methods.method import Fitted
+from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from unpooled.algorithms.exchange import Procedure, ask
-from unpooled.algorithms.minima import Minima
-from unpooled.algorithms.stochastic import stochastic
 from unpooled.methods.fedci import draws as by_structure
 from unpooled.methods.fedci.collapsed import Evidence, KernelEvidence
 from unpooled.methods.fedci.effects import AverageEffect
 from unpooled.methods.fedci.settings import Settings
 from unpooled.methods.fedci.variational import Sample, make_bound, outcomes, sample, start
 from unpooled.methods.method import Fitted
+from unpooled.optimise.minima import Minima
+from unpooled.optimise.procedure import Procedure, ask
+from unpooled.optimise.stochastic import stochastic
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage

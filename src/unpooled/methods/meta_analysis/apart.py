@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.maths.triangles import unpack
-from unpooled.methods.aipw.sharing import System
+from unpooled.methods.aipw.normal_equations import System
 from unpooled.protocol.messages import Tree
 
 
 class Apart(NamedTuple):
-    """See `unpooled.methods.aipw.sharing.Sharing`; solutions are [batch, site, regression, feature]."""
+    """See `aipw.normal_equations.Sharing`; solutions are [batch, site, regression, feature]."""
 
     sites: int
     width: int

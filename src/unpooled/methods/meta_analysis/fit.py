@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure, ask
 from unpooled.errors import FitError
 from unpooled.maths.meta_analysis import SMALLEST_ERROR, Heterogeneity, heterogeneity, pool, shrunken
 from unpooled.maths.quantile_draws import independent_normals
@@ -16,6 +15,7 @@ from unpooled.methods.aipw.fit import score_question, told_of_fit
 from unpooled.methods.aipw.nuisances import EVERYBODY, coefficient_draws, judged_without, nuisances
 from unpooled.methods.meta_analysis.apart import Apart
 from unpooled.methods.meta_analysis.settings import Settings
+from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.messages import Tree
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure
 from unpooled.methods.aipw.effects import conditional, individual
 from unpooled.methods.aipw.newton import STEPS
 from unpooled.methods.aipw.scores import Scores
@@ -13,6 +12,7 @@ from unpooled.methods.meta_analysis.fit import fit
 from unpooled.methods.meta_analysis.regressions import SiteOutcome, SiteTreatment
 from unpooled.methods.meta_analysis.settings import Settings
 from unpooled.methods.method import Fitted
+from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.addressing import at_site
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows

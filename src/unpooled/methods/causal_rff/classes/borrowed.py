@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.maths.borrowing import partly_shared
+from unpooled.maths.borrowed_strength import partly_shared
 from unpooled.methods.causal_rff.classes.cells import Cells, Counted, Variances, precision, prior_of, sums_of
-from unpooled.methods.causal_rff.classes.learning import Learned
+from unpooled.methods.causal_rff.classes.em import Learned
 from unpooled.methods.causal_rff.classes.mixture import Mixture
 
 

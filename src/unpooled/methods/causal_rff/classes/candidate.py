@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure, side_by_side
 from unpooled.methods.causal_rff.candidate import Found, noise_sd
-from unpooled.methods.causal_rff.classes import gibbs, learning
+from unpooled.methods.causal_rff.classes import em, gibbs
 from unpooled.methods.causal_rff.classes.borrowed import borrowed
-from unpooled.methods.causal_rff.classes.learning import Learned, most_classes
+from unpooled.methods.causal_rff.classes.em import Learned, most_classes
+from unpooled.methods.causal_rff.classes.log_likelihoods import travelling
 from unpooled.methods.causal_rff.classes.mixture import Mixture
-from unpooled.methods.causal_rff.classes.views import travelling
+from unpooled.optimise.procedure import Procedure, side_by_side
 from unpooled.protocol.messages import Tree
 
 CLASSES = tuple(range(2, 9))
@@ -39,12 +39,12 @@ class Categorical(NamedTuple):
 
     def learn(self, folds: int) -> Procedure[Learned]:
         models = [k for k in self.classes for _ in range(self.starts)]
-        begun = learning.starts(self.mixture, models, self.sites, self.rates, [self.seed, 4])
+        begun = em.starts(self.mixture, models, self.sites, self.rates, [self.seed, 4])
         everybody = np.full(len(models), -1)
-        return learning.learn(self.mixture, begun, rounds=self.rounds, fold=everybody, annealed=True)
+        return em.learn(self.mixture, begun, rounds=self.rounds, fold=everybody, annealed=True)
 
     def sample(self, learned: Learned, folds: int) -> Procedure[Found]:
-        mode = learning.best(learned)
+        mode = em.best(learned)
         chains = -(-self.draws // gibbs.kept(self.sweeps))
         steps: list[Procedure[Any]] = [
             gibbs.sample(self.mixture, mode, chains=chains, sweeps=self.sweeps, seed=self.seed)
@@ -60,7 +60,7 @@ class Categorical(NamedTuple):
 
     def _without(self, mode: Learned, folds: int) -> Procedure[Learned]:
         many, fold = mode.taking([0] * folds), np.arange(folds)
-        return learning.learn(self.mixture, many, rounds=FOLD_ROUNDS, fold=fold, annealed=False)
+        return em.learn(self.mixture, many, rounds=FOLD_ROUNDS, fold=fold, annealed=False)
 
 
 def _one_draw_each(learned: Learned) -> Tree:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.maths import partial_pooling as pooling
+from unpooled.maths import partially_pooled as pooling
 
 INNER = 3
 """EM steps of the variances between two rounds: the coordinator's own, they cost no round."""

@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Array
 from polyagamma import random_polyagamma
 
-from unpooled.algorithms.exchange import Procedure, ask
-from unpooled.maths import partial_pooling as pooling
+from unpooled.maths import partially_pooled as pooling
 from unpooled.methods.causal_rff.classes import cells as cell
 from unpooled.methods.causal_rff.classes.cells import Cells, Counted, Variances
-from unpooled.methods.causal_rff.classes.learning import Learned, most_classes
+from unpooled.methods.causal_rff.classes.em import Learned, most_classes
+from unpooled.methods.causal_rff.classes.log_likelihoods import ABSENT, Views, travelling, views_of
 from unpooled.methods.causal_rff.classes.mixture import (
     BETA,
     CONCENTRATION,
@@ -30,7 +30,7 @@ from unpooled.methods.causal_rff.classes.mixture import (
     outcome_counts,
     treatment_counts,
 )
-from unpooled.methods.causal_rff.classes.views import ABSENT, Views, travelling, views_of
+from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.messages import Tree
 
 STEPS = 5

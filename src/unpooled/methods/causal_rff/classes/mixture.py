@@ -25,7 +25,7 @@ from unpooled.methods.causal_rff.classes.cells import (
     log_chance,
     make_cells,
 )
-from unpooled.methods.causal_rff.classes.views import ABSENT, Columns, Views, views_of
+from unpooled.methods.causal_rff.classes.log_likelihoods import ABSENT, Columns, Views, views_of
 from unpooled.protocol.messages import Tree
 
 _CLASS_AXIS = {"people": -1, "outcome": -1, "ones": -2, "numbers": -2, "squares": -2}

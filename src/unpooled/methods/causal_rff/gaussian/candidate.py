@@ -8,12 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure, ask
-from unpooled.algorithms.minima import Minima
-from unpooled.algorithms.stochastic import stochastic
 from unpooled.maths.fourier import frequencies
 from unpooled.methods.causal_rff.candidate import Found
-from unpooled.methods.causal_rff.classes.views import Columns
+from unpooled.methods.causal_rff.classes.log_likelihoods import Columns
 from unpooled.methods.causal_rff.gaussian import posterior
 from unpooled.methods.causal_rff.gaussian.bound import Bound, start
 from unpooled.methods.causal_rff.gaussian.effects import GaussianModel
@@ -21,6 +18,9 @@ from unpooled.methods.causal_rff.gaussian.functions import MODELS, Functions
 from unpooled.methods.causal_rff.gaussian.latent import Sampler
 from unpooled.methods.causal_rff.settings import Settings
 from unpooled.methods.outcomes import OutcomeScale
+from unpooled.optimise.minima import Minima
+from unpooled.optimise.procedure import Procedure, ask
+from unpooled.optimise.stochastic import stochastic
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.stage import Stage
 

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.maths.fourier import fourier_features
-from unpooled.methods.causal_rff.classes.views import Columns
+from unpooled.methods.causal_rff.classes.log_likelihoods import Columns
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
 

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from unpooled.algorithms.exchange import Procedure, ask
 from unpooled.methods.causal_rff.candidate import Found, noise_sd
 from unpooled.methods.causal_rff.observed import modes
 from unpooled.methods.causal_rff.observed.design import Design
 from unpooled.methods.causal_rff.observed.modes import Mode, Terms
 from unpooled.methods.causal_rff.observed.regression import Sums, sums_of
+from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.messages import Tree
 
 FOLD_DRAWS = 50

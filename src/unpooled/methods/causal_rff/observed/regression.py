@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.maths import borrowing
-from unpooled.maths import partial_pooling as pooling
+from unpooled.maths import borrowed_strength
+from unpooled.maths import partially_pooled as pooling
 from unpooled.maths.triangles import pack, unpack
 from unpooled.methods.causal_rff.observed.design import Design
 from unpooled.methods.outcomes import OutcomeScale
@@ -194,7 +194,7 @@ class PartlyShared(eqx.Module):
         }
 
     def told(self, point: Array, sums: Sums) -> dict[str, Array]:
-        return {"borrowed": borrowing.partly_shared(*self._solve(point, sums))}
+        return {"borrowed": borrowed_strength.partly_shared(*self._solve(point, sums))}
 
     def _solve(self, point: Array, sums: Sums) -> tuple[pooling.Sums, pooling.Prior]:
         variances = jnp.exp(point)

@@ -1,0 +1,111 @@
+"""A fitted study with its tables, and how to fit it again with a changed question or changed tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+from unpooled.data import Table
+from unpooled.data.kinds import numbers
+from unpooled.data.presence import column
+from unpooled.engines.in_process import open_sites
+from unpooled.errors import StudyError
+from unpooled.estimators.base import Estimator, Watcher
+from unpooled.estimators.robustness.verdict import Refit, told
+from unpooled.methods import method as methods
+from unpooled.site.limits import NONE, Limits
+from unpooled.study import Study
+
+Tables = Mapping[str, Table]
+Change = Callable[[pd.DataFrame, str, np.random.Generator], pd.DataFrame]
+"""A site's table, its name and its stream of random numbers, into a changed copy of the table."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The study as it was fitted. Its tables are read and checked; tests make changed copies of them."""
+
+    model: Estimator
+    study: Study
+    tables: Mapping[str, pd.DataFrame]
+    """By site, in the order of the fit: the rows whose treatment and outcome are known."""
+    repeats: int = 1
+    limits: Limits = NONE
+    watch: Watcher | None = None
+    tell: Callable[[str], None] | None = None
+
+    @property
+    def main(self) -> Refit:
+        return told(self.model)
+
+    def refit(self, study: Study, tables: Tables, words: str) -> Refit:
+        """The same estimator with the same seed, fitted to something else."""
+        if self.tell is not None:
+            self.tell(words)
+        return told(unfitted(self.model).fit(study, tables, limits=self.limits, watch=self.watch))
+
+    def again(self, test: str, change: Change, study: Study | None = None) -> tuple[Refit, ...]:
+        """Change every site's table and fit, as often as there are repeats."""
+        found = []
+        for repeat in range(self.repeats):
+            tables = self.changed(test, change, repeat)
+            words = f"{test}, {repeat + 1} of {self.repeats}"
+            found.append(self.refit(self.study if study is None else study, tables, words))
+        return tuple(found)
+
+    def changed(self, test: str, change: Change, repeat: int) -> dict[str, pd.DataFrame]:
+        """Every site's changed table: random numbers are a function of seed, test, repeat and site."""
+        start = [int(self.model.get_params()["seed"]), *test.encode(), repeat]
+        return {
+            site: change(table, site, np.random.default_rng([*start, index]))
+            for index, (site, table) in enumerate(self.tables.items())
+        }
+
+
+def unfitted(model: Estimator) -> Estimator:
+    """A new one with the same parameters: what was fitted stays as it was."""
+    return cast(Estimator, clone(model))
+
+
+def fitted(
+    model: Estimator, study: Study, sources: Tables, limits: Limits = NONE, watch: Watcher | None = None
+) -> tuple[Estimator, dict[str, pd.DataFrame]]:
+    """The model where it was fitted to this study, else a copy fitted now; and the tables, checked."""
+    asked = _as_asked(model, study)
+    tables = {name: site.frame for name, site in open_sites(asked, sources, limits).items()}
+    if not hasattr(model, "result_") or _question(model.result_.study) != _question(asked):
+        return unfitted(model).fit(study, tables, limits=limits, watch=watch), tables
+    _require_the_same(model, tables)
+    return model, {site: tables[site] for site in model.result_.sites}
+
+
+def _as_asked(model: Estimator, study: Study) -> Study:
+    """The study with the model's seed and settings, as `fit` makes it."""
+    parameters = model.get_params()
+    seed = parameters.pop("seed")
+    settings = methods.settings_of(methods.find(model.method), parameters)
+    method = {"name": model.method, **settings.model_dump(mode="json")}
+    return Study(**{**study.model_dump(), "seed": seed, "method": method})
+
+
+def _question(study: Study) -> tuple[object, ...]:
+    return study.columns, study.seed, study.method
+
+
+def _require_the_same(model: Estimator, tables: Mapping[str, pd.DataFrame]) -> None:
+    """The tables must be those of the fit, as far as the fit remembers them."""
+    result = model.result_
+    rows = {name: len(table) for name, table in tables.items()}
+    outcome = np.concatenate([numbers(column(one, result.study.columns.outcome)) for one in tables.values()])
+    remembered = np.isclose(outcome.mean(), result.scaling["outcome_mean"], rtol=1e-6, atol=1e-9)
+    if rows != dict(zip(result.sites, result.counts, strict=True)) or not remembered:
+        raise StudyError(
+            "the tables must be those that the model was fitted to",
+            found="other sites, other numbers of people or another mean of the outcome",
+            remedy="give the same tables, or fit the study anew",
+        )

@@ -1,0 +1,55 @@
+"""Negative control: an outcome that treatment cannot change must show no effect."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from unpooled.data import read
+from unpooled.data.kinds import numbers, stored_as
+from unpooled.data.presence import column
+from unpooled.engines.in_process import open_sites
+from unpooled.errors import StudyError
+from unpooled.estimators.robustness.analysis import Analysis, Tables
+from unpooled.estimators.robustness.verdict import Finding
+from unpooled.site.limits import NONE, Limits
+from unpooled.study import Study
+
+NAME = "negative_control"
+
+
+def finding(analysis: Analysis, study: Study, sources: Tables) -> Finding:
+    """The same analysis of another outcome, from `about`; its interval must hold 0."""
+    found = analysis.refit(study, sources, NAME)
+    control, outcome = study.columns.outcome, analysis.study.columns.outcome
+    words = (
+        f"'{control}' in place of '{outcome}': an outcome that treatment cannot change. Worrying is an "
+        f"interval without 0: what confounds '{control}' is then likely to confound '{outcome}' too. "
+        f"This one {'holds' if found.holds_zero else 'is without'} 0."
+    )
+    return Finding(
+        NAME, found.estimate, found.lower, found.upper, not found.holds_zero, words, refits=(found,)
+    )
+
+
+def about(study: Study, control: str, sources: Tables, limits: Limits = NONE) -> Study:
+    """The same question about another outcome; what cannot be asked is refused before anything is fitted."""
+    if control in study.columns.names:
+        raise StudyError(
+            "a negative control must be a column that has no other role in the study",
+            found=f"'{control}', which the study uses already",
+            remedy="name another column, or leave this one out of the study's columns first",
+        )
+    columns = study.columns.model_dump()
+    units = {name: unit for name, unit in columns["units"].items() if name != study.columns.outcome}
+    tables = [read(one, study.columns, site=site, names=(control,)) for site, one in sources.items()]
+    family = "binary" if all(_is_flag(column(table, control)) for table in tables) else "continuous"
+    changed = {**columns, "outcome": control, "units": units, "family": family}
+    asked = Study(**{**study.model_dump(), "columns": changed})
+    open_sites(asked, sources, limits)
+    return asked
+
+
+def _is_flag(values: pd.Series) -> bool:
+    seen = values.dropna()
+    return stored_as(seen) == "numbers" and bool(np.isin(numbers(seen), (0.0, 1.0)).all())

@@ -1,0 +1,93 @@
+"""A round beside the rows: complete everybody, then sums of what all three models need."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from unpooled.maths.triangles import pack
+from unpooled.methods.causal_fi import levels
+from unpooled.methods.causal_fi.model import Model, with_one
+from unpooled.methods.causal_fi.start import shift_of
+from unpooled.methods.causal_fi.structures import predictor
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Stage
+
+
+class Augmenting(Stage):
+    """Sums over people completed under one draw; the outcome's about the mode, to first order."""
+
+    model: Model
+    reveals: ClassVar[str] = (
+        "by arm, over people whose missing confounders are drawn: at this site the number of people, sums of "
+        "the outcome and of the outcome model's slopes; for sums over sites products of confounders, of "
+        "slopes, and of confounders with drawn latents of treatment and levels"
+    )
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        fixed, each = parameters["fixed"], parameters["each"]
+        told = {name: each[name] for name in ("offset", "shift") if name in each}
+        draw = {**fixed["draw"], **told}
+        mode = {**draw, "outcome": fixed["mode"], "offset": each["mode_offset"]}
+        key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.site)
+        for_u, for_levels = jax.random.split(key)
+        found = self.model.completed(draw, rows, for_u)
+        use = rows.present * (rows.fold != fixed["fold"])
+        arms = jnp.stack([1.0 - rows.treatment, rows.treatment])
+        total = {
+            **self._confounders(draw, rows, found.u, use, for_levels),
+            **self._treatment(rows, found.felt, use * found.latent, use, shifted="shift" in told),
+            **self._held_out(mode, rows, arms * rows.present * (rows.fold == fixed["fold"]), fixed["fold"]),
+        }
+        summed, kept = self._outcome(mode, rows, found.felt, arms * use)
+        return {"total": {**total, **summed}, "each": kept}
+
+    def _confounders(self, draw: Tree, rows: Rows, u: jax.Array, use: jax.Array, key: jax.Array) -> Tree:
+        g, steps = with_one(rows, u), draw["confounders"]["steps"]
+        filled = eqx.tree_at(lambda rows: rows.incomplete, rows, u)
+        answered = levels.sums(self.model.layout, steps, filled, use, shift_of(draw, rows), key)
+        return {"confounders": pack(g.T @ (use[:, None] * g)), "steps": answered}
+
+    def _treatment(
+        self, rows: Rows, u: jax.Array, latent: jax.Array, use: jax.Array, *, shifted: bool
+    ) -> Tree:
+        """Where nothing is shifted the products are those of the confounders."""
+        g = with_one(rows, u)
+        own = {"treatment_products": pack(g.T @ (use[:, None] * g))} if shifted else {}
+        return {"treatment": g.T @ latent, **own}
+
+    def _outcome(self, mode: Tree, rows: Rows, u: jax.Array, arms: jax.Array) -> tuple[Tree, Tree]:
+        """The outcome as the linearised model sees it: what is left over, and what is linear in the mode."""
+        arm, family = rows.treatment.astype(int), self.model.family
+        slope = jax.vmap(jax.grad(partial(predictor, self.model.structure)))
+        slopes = slope(mode["outcome"][arm], with_one(rows, u), mode["bend"][arm])
+        own, outcome = self.model.own_arm(mode, rows, u), family.seen(rows.outcome)
+        working = family.working(outcome, own)
+        response = working.residual + jnp.sum(slopes * mode["outcome"][arm], axis=1) + mode["offset"][arm]
+        weights = arms * working.weight
+        summed = {
+            "outcome": pack(jnp.einsum("an,nb,nc->abc", weights, slopes, slopes)),
+            "score": jnp.einsum("an,n,nb->ab", weights, response, slopes),
+            "square": weights @ response**2,
+            "misfit": arms @ (outcome - family.mean(own)) ** 2,
+            "used": arms.sum(axis=1),
+        }
+        kept = {
+            "people": weights.sum(axis=1),
+            "site_cross": weights @ slopes,
+            "site_score": weights @ response,
+        }
+        return summed, kept
+
+    def _held_out(self, mode: Tree, rows: Rows, held: jax.Array, fold: jax.Array) -> Tree:
+        """E[y | w, x, u_seen]: what can be said of people whose outcome is not used; often there are none."""
+        arm, outcome = rows.treatment.astype(int), self.model.family.seen(rows.outcome)
+        predicted = jax.lax.cond(
+            fold < 0, lambda: outcome, lambda: self.model.expected(mode, rows, arm, assigned=True)
+        )
+        return {"held_out": held @ (outcome - predicted) ** 2, "held": held.sum(axis=1)}

@@ -1,0 +1,91 @@
+"""Algorithms 2 and 3: effects beside the rows, the same draw of the weights for both arms and all sites."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from unpooled.methods.causal_fi.families import individual_effect
+from unpooled.methods.causal_fi.paper.model import Model
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Stage
+
+PEOPLE = 128
+"""How many are looked at at once."""
+
+
+class AverageEffect(Stage):
+    """The site's ATE under one draw, over people completed given their own treatment and outcome.
+
+    The average of τ(x, u_seen), as on paper, is biased where holes depend on the outcome. People weigh as a
+    Bayesian bootstrap has it, so that the draws are of the population's ATE.
+    """
+
+    model: Model
+    completed: bool = eqx.field(static=True)
+    """Or else given x and what is seen alone."""
+    reveals: ClassVar[str] = "draws of the average effect at this site"
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        draw = parameters["fixed"]
+        for_u, for_weights = jax.random.split(_key(draw, rows))
+        u = self._filled(draw, rows, for_u)
+        effect = self.model.effect(draw["outcome"], rows.covariates, u)
+        weight = rows.present * jax.random.exponential(for_weights, rows.present.shape)
+        return {"total": {}, "each": {"effect": effect @ weight / weight.sum()}}
+
+    def _filled(self, draw: Tree, rows: Rows, key: Array) -> Float[Array, "n u"]:
+        if self.completed:
+            return self.model.completed(draw["imputation"], rows, key)
+        said = self.model.given_shown(draw["confounders"], rows.covariates, rows.incomplete, rows.seen)
+        return self.model.entries.fill(said, rows.incomplete, rows.seen, key)
+
+
+def _key(draw: Tree, rows: Rows) -> Array:
+    return jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.site)
+
+
+def conditional(model: Model, draws: Tree, people: Rows, imputations: int) -> np.ndarray:
+    """τ(x, u_seen) [K, people]: averaged over draws of what is missing, given what is seen alone."""
+    return np.asarray(_conditional(model, draws, people, imputations))
+
+
+@eqx.filter_jit
+def _conditional(model: Model, draws: Tree, people: Rows, imputations: int) -> Float[Array, "k n"]:
+    def under(draw: Tree) -> Float[Array, " n"]:
+        keys = jax.random.split(jax.random.fold_in(_key(draw, people), 1), len(people.present))
+
+        def of(person: tuple[Array, ...]) -> Float[Array, ""]:
+            x, u, seen, key = (jnp.broadcast_to(part, (imputations, *part.shape)) for part in person)
+            said = model.given_shown(draw["confounders"], x[:1], u[:1], seen[:1])
+            many = jnp.broadcast_to(said, (imputations, said.shape[1]))
+            return jnp.mean(model.effect(draw["outcome"], x, model.entries.fill(many, u, seen, key[0])))
+
+        # Neither all people nor all draws at once: memory stays that of a few.
+        everybody = (people.covariates, people.incomplete, people.seen, keys)
+        return jax.lax.map(of, everybody, batch_size=PEOPLE)
+
+    return jax.lax.map(under, draws)
+
+
+def individual(model: Model, draws: Tree, people: Rows, correlation: float) -> np.ndarray:
+    """ITE draws [K, people] given a person's treatment and outcome: u once per draw, then the other arm."""
+    return np.asarray(_individual(model, draws, people, jnp.asarray(correlation)))
+
+
+@eqx.filter_jit
+def _individual(model: Model, draws: Tree, people: Rows, correlation: Array) -> Float[Array, "k n"]:
+    def under(draw: Tree) -> Float[Array, " n"]:
+        for_u, for_outcome = jax.random.split(jax.random.fold_in(_key(draw, people), 2))
+        u = model.completed(draw["imputation"], people, for_u)
+        both = model.predictors(draw["outcome"], people.covariates, u)
+        noise = jnp.exp(2.0 * draw["outcome"]["log_noise"]) if model.family.learns_noise else jnp.ones(2)
+        return individual_effect(model.family, both, noise, people, correlation, for_outcome)
+
+    return jax.lax.map(under, draws)

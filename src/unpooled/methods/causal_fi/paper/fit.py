@@ -1,0 +1,113 @@
+"""The fit as a procedure: Algorithm 1 for either stage, then Algorithms 2 and 3 under draws from q."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from unpooled.methods.causal_fi.paper import networks
+from unpooled.methods.causal_fi.paper.effects import AverageEffect, conditional, individual
+from unpooled.methods.causal_fi.paper.imputation import ImputationBound
+from unpooled.methods.causal_fi.paper.model import Model, make_model, starts
+from unpooled.methods.causal_fi.paper.surrogates import SurrogateBound
+from unpooled.methods.causal_fi.settings import Settings
+from unpooled.methods.method import Fitted
+from unpooled.optimise.minima import Minima
+from unpooled.optimise.procedure import Procedure, ask
+from unpooled.optimise.stochastic import stochastic
+from unpooled.protocol.addressing import at_site
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Stage
+
+IMPUTATION, SURROGATES, EFFECT = "variational/imputation", "variational/surrogates", "variational/effect"
+
+
+def stages(settings: Settings, context: Tree) -> dict[str, Stage]:
+    """Both bounds, and the average effects."""
+    model = make_model(context)
+    return {
+        IMPUTATION: ImputationBound(model, settings.monte_carlo),
+        SURROGATES: SurrogateBound(model, settings.monte_carlo),
+        EFFECT: AverageEffect(model, settings.averaged == "completed"),
+    }
+
+
+def most_rounds(settings: Settings) -> int:
+    return 2 * settings.rounds + 1
+
+
+def fit(settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
+    """Stage 1, where anything is incomplete; stage 2; K draws of all weights; the sites' average effects."""
+    model = make_model(context)
+    begun = starts(model, settings, context, seed)
+    descend = partial(stochastic, rounds=settings.rounds, rate=settings.learning_rate)
+    bounds: dict[str, Minima] = {}
+    imputation = begun.imputation
+    if model.entries.layout.columns:
+        bound = ImputationBound(model, settings.monte_carlo)
+        bounds[IMPUTATION] = yield from descend(IMPUTATION, bound, imputation, seed)
+        imputation = _only(bounds[IMPUTATION].free)
+    fixed = {"imputation": jax.tree.map(lambda leaf: np.asarray(leaf)[None], imputation)}
+    bound = SurrogateBound(model, settings.monte_carlo)
+    bounds[SURROGATES] = yield from descend(SURROGATES, bound, begun.surrogates, seed, fixed=fixed)
+    key = jax.random.fold_in(jax.random.key(seed), settings.rounds)
+    drawn = _draw(imputation, _only(bounds[SURROGATES].free), jax.random.split(key, settings.draws))
+    fixed = jax.tree.map(np.asarray, drawn)
+    given = "imputation" if settings.averaged == "completed" else "confounders"
+    told = {name: fixed[name] for name in (given, "outcome", "key")}
+    reply = yield from ask(EFFECT, {"free": {}, "fixed": told})
+    diagnostics = {"bounds": {name: _diagnostics(found) for name, found in bounds.items()}}
+    return Fitted({"fixed": fixed, "each": {}}, np.asarray(reply["each"]["effect"]), diagnostics)
+
+
+def _only(batch: Tree) -> Tree:
+    """The one θ of a batch of one."""
+    return jax.tree.map(lambda leaf: leaf[0], batch)
+
+
+@jax.jit
+def _draw(imputation: Tree, surrogates: Tree, keys: Array) -> Tree:
+    """θ of all three networks for each key, and a key for what is left to chance."""
+
+    def one(key: Array) -> Tree:
+        for_first, for_both, rest = jax.random.split(key, 3)
+        both = networks.draw(surrogates, for_both)
+        return {**both, "imputation": networks.draw(imputation, for_first), "key": jax.random.key_data(rest)}
+
+    return jax.lax.map(one, keys)
+
+
+def _diagnostics(found: Minima) -> Tree:
+    return {
+        "objective": float(found.values[0]),
+        "rounds": found.evaluations,
+        "history": list(found.history),
+    }
+
+
+def conditional_effects(
+    settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
+) -> np.ndarray:
+    """CATE draws [K, people] from x and what is seen of u, whatever the pattern."""
+    model, known = _at(context, draws, people)
+    return conditional(model, known, people, settings.imputations if model.entries.layout.columns else 1)
+
+
+def individual_effects(
+    settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows | None
+) -> np.ndarray:
+    """ITE draws [K, people]: (2w − 1)(y − y_mis), given the person's own treatment and outcome."""
+    asked = rows if people is None else people
+    model, known = _at(context, draws, asked)
+    return individual(model, known, asked, settings.noise_correlation)
+
+
+def _at(context: Tree, draws: Tree, people: Rows) -> tuple[Model, Tree]:
+    """The model, and its draws as the site of these people knows them."""
+    known = at_site(draws, int(people.site))
+    return make_model(context), jax.tree.map(jnp.asarray, known)

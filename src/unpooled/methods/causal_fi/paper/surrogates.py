@@ -1,0 +1,74 @@
+"""Stage 2: p̂(u_mis | x, u_seen) and p̂(y | w, x, u), learned from people completed by stage 1."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from unpooled.methods.causal_fi.paper import networks
+from unpooled.methods.causal_fi.paper.model import Model
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Objective
+
+
+class Pseudo(NamedTuple):
+    """People without holes, and the entries that the network of u is shown; it has to say the others."""
+
+    u: Float[Array, "n u"]
+    shown: Float[Array, "n u"]
+
+
+class SurrogateBound(Objective):
+    """−ELBO of both surrogates: S_s = −E log p̂(u_hidden | x, u_shown; θ_u) − E log p̂(y | w, x, u; θ_y).
+
+    The expectations are over q, over draws of stage 1's weights, and over pseudo data.
+    """
+
+    model: Model
+    monte_carlo: int = eqx.field(static=True)
+    one_exchange: ClassVar[bool] = True
+    reveals: ClassVar[str] = (
+        "the expected log likelihood of the site's outcomes and incomplete confounders, missing ones drawn, "
+        "and its gradient"
+    )
+
+    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+        def one(key: Array) -> Array:
+            for_first, for_both, for_rows = jax.random.split(key, 3)
+            imputation = networks.draw(parameters["fixed"]["imputation"], for_first)
+            made = pseudo(self.model, imputation, rows, jax.random.fold_in(for_rows, rows.site))
+            return log_likelihood(self.model, networks.draw(parameters["free"], for_both), rows, made)
+
+        keys = jax.random.split(jax.random.wrap_key_data(parameters["fixed"]["key"]), self.monte_carlo)
+        return {"total": -jnp.mean(jax.lax.map(one, keys)), "each": {}}
+
+    def value(self, parameters: Tree, statistics: Tree) -> Array:
+        return statistics["total"] + networks.divergence(parameters["free"])
+
+
+def pseudo(model: Model, imputation: Tree, rows: Rows, key: Array) -> Pseudo:
+    """Missing entries drawn given (y, w, x); what is shown is somebody's pattern, or flips of a coin.
+
+    Never knowingly one's own pattern: where holes depend on the outcome it would tell of it, and the network
+    would learn p(u_mis | x, u_seen, r).
+    """
+    for_u, for_whose, for_coins = jax.random.split(key, 3)
+    people, columns = len(rows.present), len(model.entries.layout.columns)
+    chance = rows.present / jnp.maximum(rows.present.sum(), 1.0)
+    others = rows.seen[jax.random.choice(for_whose, people, (people,), p=chance)]
+    coins = jax.random.bernoulli(for_coins, 0.5, (people, columns + 1))
+    shown = jnp.where(coins[:, :1], others, model.entries.by_feature(coins[:, 1:].astype(float)))
+    return Pseudo(model.completed(imputation, rows, for_u), shown)
+
+
+def log_likelihood(model: Model, surrogates: Tree, rows: Rows, made: Pseudo) -> Float[Array, ""]:
+    """Of the entries that are not shown, and of the outcomes."""
+    said = model.given_shown(surrogates["confounders"], rows.covariates, made.u, made.shown)
+    hidden = 1.0 - model.entries.by_column(made.shown)
+    of_u = jnp.sum(model.entries.log_density(said, made.u) * hidden, axis=1)
+    return jnp.sum(rows.present * (of_u + model.log_outcome(surrogates["outcome"], rows, made.u)))

@@ -1,0 +1,101 @@
+"""Variational EM over the sites: all starts and all numbers of classes travel in one message."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from unpooled.methods.causal_rff.classes.log_likelihoods import Views, travelling
+from unpooled.methods.causal_rff.classes.mixture import (
+    Mixture,
+    State,
+    begin,
+    counts_of,
+    first_views,
+    maximise,
+)
+from unpooled.optimise.procedure import Procedure, ask, noted
+from unpooled.protocol.batch import one_by_one
+from unpooled.protocol.messages import Tree
+
+ANNEALED = 8
+"""Rounds in which classes are kept softer than they are: most starts then find the same mode."""
+COLDEST = 0.4
+PRUNED = 12
+"""After so many rounds only the best start of each number of classes goes on."""
+SETTLED = 0.01
+"""A model whose bound gains less than this in a round has settled."""
+
+
+class Learned(NamedTuple):
+    """Models side by side: leading axis, one per (number of classes, start)."""
+
+    states: State
+    views: Views
+    bounds: np.ndarray
+    people: np.ndarray
+    """Expected numbers of people by site, arm and class, from which the states were found."""
+    history: tuple[float, ...]
+
+    def taking(self, index: list[int]) -> Learned:
+        states, views, bounds, people = jax.tree.map(lambda leaf: np.asarray(leaf)[index], self[:-1])
+        return Learned(states, views, bounds, people, self.history)
+
+
+def starts(mixture: Mixture, classes: list[int], sites: int, rates: np.ndarray, seed: list[int]) -> Learned:
+    """One model per entry of `classes`, each with centres of its own."""
+    states = [begin(mixture, k, sites) for k in classes]
+    views = [
+        first_views(mixture, state, sites, rates, np.random.default_rng([*seed, index]))
+        for index, state in enumerate(states)
+    ]
+    both = jax.tree.map(
+        lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *zip(states, views, strict=True)
+    )
+    nobody = np.zeros((len(classes), sites, 2, mixture.most))
+    return Learned(both[0], both[1], np.full(len(classes), -np.inf), nobody, ())
+
+
+def learn(
+    mixture: Mixture, learned: Learned, *, rounds: int, fold: np.ndarray, annealed: bool
+) -> Procedure[Learned]:
+    """Rounds of EM until every model has settled. With annealing, the worse starts are left on the way."""
+    for number in range(rounds):
+        temper = min(1.0, COLDEST + (1.0 - COLDEST) * number / ANNEALED) if annealed else 1.0
+        reply = yield from noted(_expect(learned, fold, temper), -float(learned.bounds.max()))
+        counts = counts_of(reply, mixture.most)
+        states, views, bounds = one_by_one(maximise, (learned.states, counts), mixture)
+        before, now = learned.bounds, np.asarray(bounds)
+        history = (*learned.history, float(now.max()))
+        learned = Learned(states, views, now, np.asarray(counts.people), history)
+        if annealed and number + 1 == PRUNED:
+            best = _best_starts(learned)
+            learned, fold, before = learned.taking(best), fold[best], before[best]
+        if temper == 1.0 and np.all(learned.bounds - before < SETTLED):
+            break
+    return learned
+
+
+def best(learned: Learned) -> Learned:
+    """The model of the highest bound, alone."""
+    return learned.taking([int(np.argmax(learned.bounds))])
+
+
+def _best_starts(learned: Learned) -> list[int]:
+    classes = np.asarray(learned.states.active).sum(axis=1)
+    return [
+        int(np.flatnonzero(classes == k)[np.argmax(learned.bounds[classes == k])]) for k in np.unique(classes)
+    ]
+
+
+def _expect(learned: Learned, fold: np.ndarray, temper: float) -> Procedure[Tree]:
+    said = travelling(learned.views, most_classes(learned))
+    fixed = {"views": said["fixed"], "fold": fold, "temper": np.full(len(fold), temper)}
+    return (yield from ask("classes", {"free": {}, "fixed": fixed, "each": said["each"]}))
+
+
+def most_classes(learned: Learned) -> int:
+    """The largest number of classes among the models."""
+    return int(np.asarray(learned.states.active).sum(axis=1).max())

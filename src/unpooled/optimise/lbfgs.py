@@ -1,0 +1,147 @@
+"""SciPy's L-BFGS-B for deterministic stages: a batch of problems in lockstep, one evaluation one exchange."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from scipy.optimize import minimize
+
+from unpooled.errors import FitError
+from unpooled.optimise.minima import Minima
+from unpooled.optimise.objective import evaluate, flatten, ravel
+from unpooled.optimise.procedure import Procedure, noted
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.stage import Objective
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When to stop: at most so many evaluations, or when a step lowers the objective by less than this.
+
+    The problems after the first stop at `coarser` times the tolerance.
+    """
+
+    evaluations: int = 60
+    tolerance: float = 1e-2
+    coarser: float = 1.0
+
+
+_NATS = 1e6
+_WALL = 100.0
+"""How much worse, in nats, a point where Cholesky failed is told to be: high enough for the line search to
+turn back, low enough for the step it interpolates not to vanish."""
+
+
+class _AskTell:
+    """SciPy's minimiser in a thread of its own, so that many can wait for one exchange."""
+
+    def __init__(self, start: np.ndarray, evaluations: int, tolerance: float) -> None:
+        self._points: queue.Queue[np.ndarray | Exception | None] = queue.Queue()
+        self._values: queue.Queue[tuple[float, np.ndarray] | None] = queue.Queue()
+        # SciPy's ftol is relative to max(|J|, 1): a large divisor makes it absolute, in nats.
+        options = {
+            "maxfun": evaluations,
+            "maxiter": evaluations,
+            "ftol": tolerance / _NATS,
+            "gtol": 1e-3 / _NATS,
+        }
+        self._thread = threading.Thread(target=self._run, args=(start, options), daemon=True)
+        self._thread.start()
+
+    def _run(self, start: np.ndarray, options: dict[str, Any]) -> None:
+        try:
+            minimize(self._evaluate, start, jac=True, method="L-BFGS-B", options=options)
+        except InterruptedError:
+            return
+        except Exception as error:  # handed to the coordinator's thread, which would otherwise wait for ever
+            self._points.put(error)
+            return
+        self._points.put(None)
+
+    def _evaluate(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        self._points.put(point.copy())
+        answer = self._values.get()
+        if answer is None:
+            raise InterruptedError
+        return answer[0] / _NATS, answer[1] / _NATS
+
+    def point(self) -> np.ndarray | None:
+        asked = self._points.get()
+        if isinstance(asked, Exception):
+            raise asked
+        return asked
+
+    def tell(self, value: float, gradient: np.ndarray) -> None:
+        self._values.put((value, gradient))
+
+    def stop(self) -> None:
+        self._values.put(None)
+
+
+def lbfgs(
+    name: str, objective: Objective, starts: Tree, axes: np.ndarray, fixed: Tree, stopping: Stopping
+) -> Procedure[Minima]:
+    """Minimise a batch of problems in lockstep: each evaluation of all of them is one pair of exchanges.
+
+    `axes` [problem, parameter, axis]: unit steps, as far apart as each is expected to be from its optimum.
+    Descent in those units is well conditioned, and rounds are what sites feel.
+    """
+    flat, unravel = flatten(starts)
+    tolerances = stopping.tolerance * np.where(np.arange(len(flat)) == 0, 1.0, stopping.coarser)
+    solvers = [_AskTell(np.zeros(flat.shape[1]), stopping.evaluations, each) for each in tolerances]
+    points = flat.copy()
+    best = np.full(len(flat), np.inf)
+    kept: list[Any] = [None] * len(flat)
+    active = set(range(len(flat)))
+    history: list[float] = []
+    lengths: list[float] = []
+    evaluations = 0
+    try:
+        while True:
+            for index in sorted(active):
+                point = solvers[index].point()
+                if point is None:
+                    active.discard(index)
+                else:
+                    points[index] = flat[index] + axes[index] @ point
+            # SciPy counts only whole line searches; rounds are promised, so the count is kept here.
+            if not active or evaluations == stopping.evaluations:
+                break
+            evaluations += 1
+            asked = sorted(active)
+            these = jax.tree.map(lambda leaf, rows=asked: np.asarray(leaf)[rows], fixed)
+            step = evaluate(name, objective, unravel(points[asked]), these)
+            values, gradient, statistics = yield from noted(step, float(best[0]))
+            slopes = ravel(gradient)
+            for row, index in enumerate(asked):
+                value, slope = float(values[row]), slopes[row]
+                finite = bool(np.isfinite(value) and np.all(np.isfinite(slope)))
+                if finite and value < best[index]:
+                    best[index] = value
+                    kept[index] = (
+                        points[index].copy(),
+                        jax.tree.map(lambda leaf, i=row: leaf[i], statistics),
+                    )
+                if finite:
+                    solvers[index].tell(value, slope @ axes[index])
+                else:
+                    solvers[index].tell(min(best[index] + _WALL, 1e12), np.zeros_like(slope))
+            history.append(float(best[0]))
+            lengths.append(float(np.linalg.norm(slopes[0] @ axes[0])) if asked[0] == 0 else lengths[-1])
+    finally:
+        for solver in solvers:
+            solver.stop()
+    if not np.all(np.isfinite(best)):
+        raise FitError(
+            f"stage '{name}' must have a finite objective",
+            found="no finite value from any point tried",
+            remedy="look for columns with extreme values, or fewer covariates than people",
+        )
+    free = unravel(np.stack([point for point, _ in kept]))
+    statistics = jax.tree.map(lambda *leaves: np.stack(leaves), *[statistics for _, statistics in kept])
+    return Minima(free, best, statistics, evaluations, tuple(history), tuple(lengths))

@@ -1,0 +1,98 @@
+"""Adam or Adagrad on a stochastic bound, as in the paper, until its smoothed value no longer improves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import optax
+
+from unpooled.errors import FitError
+from unpooled.optimise.minima import Minima
+from unpooled.optimise.objective import evaluate, flatten, ravel
+from unpooled.optimise.procedure import Procedure, noted
+from unpooled.protocol.messages import Tree
+from unpooled.protocol.stage import Objective
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """The last `window` rounds are, on average, under `errors` standard errors below the window before."""
+
+    window: int = 50
+    errors: float = 2.0
+
+    def reached(self, history: Sequence[float]) -> bool:
+        """Judged once per window, and by the values alone, so that a replay stops in the same round."""
+        if len(history) < 2 * self.window or len(history) % self.window:
+            return False
+        last = np.asarray(history[-self.window :])
+        before = np.asarray(history[-2 * self.window : -self.window])
+        error = np.sqrt((last.var(ddof=1) + before.var(ddof=1)) / self.window)
+        return bool(before.mean() - last.mean() < self.errors * error)
+
+
+PLATEAU = Plateau()
+
+
+def stochastic(
+    name: str,
+    objective: Objective,
+    start: Tree,
+    seed: int,
+    *,
+    rounds: int,
+    rate: float,
+    rule: Literal["adam", "adagrad"] = "adam",
+    plateau: Plateau | None = PLATEAU,
+    fixed: Tree | None = None,
+) -> Procedure[Minima]:
+    """Follow a stochastic bound: every round has its own key, folded from the seed and the round.
+
+    The result is the mean of the last rounds' θ, which the noise of single rounds moves less than the last θ.
+    `fixed` may say what else is fixed, for several problems in lockstep: they share the start and the
+    keys, and go on until their mean no longer improves.
+    """
+    optimiser, update = _optimiser(rule, rate)
+    rest = fixed or {}
+    batch = len(jax.tree.leaves(rest)[0]) if rest else 1
+    free = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], batch, axis=0), start)
+    _, unravel = flatten(free)
+    state = optimiser.init(free)
+    history: list[float] = []
+    path: list[np.ndarray] = []
+    values: list[np.ndarray] = []
+    while len(history) < rounds and not (plateau is not None and plateau.reached(history)):
+        key = jax.random.key_data(jax.random.fold_in(jax.random.key(seed), len(history)))
+        keys = np.repeat(np.asarray(key)[None], batch, axis=0)
+        step = evaluate(name, objective, free, {"key": keys, **rest})
+        now, gradient, _ = yield from noted(step, history[-1] if history else float("inf"))
+        _require_finite(name, len(history) + 1, now)
+        moves, state = update(gradient, state)
+        path.append(ravel(free))
+        free = jax.tree.map(lambda leaf, move: np.asarray(leaf + move), free, moves)
+        values.append(now)
+        history.append(float(now.mean()))
+    count = min(50 if plateau is None else plateau.window, max(1, len(history) // 4))
+    mean = np.mean(path[-count:], axis=0)
+    reached = np.stack(values[-count:], axis=1).mean(axis=1)
+    return Minima(unravel(mean), reached, None, len(history), tuple(history))
+
+
+@cache
+def _optimiser(rule: str, rate: float) -> tuple[optax.GradientTransformation, Any]:
+    """The rule and its compiled step: the same for every fit, so that a second one compiles nothing."""
+    optimiser = optax.adam(rate) if rule == "adam" else optax.adagrad(rate)
+    return optimiser, jax.jit(optimiser.update)
+
+
+def _require_finite(name: str, number: int, values: np.ndarray) -> None:
+    if not np.all(np.isfinite(values)):
+        raise FitError(
+            f"stage '{name}' must keep a finite bound", found=f"not finite in round {number}",
+            remedy="lower `learning_rate`",
+        )  # fmt: skip

@@ -1,0 +1,65 @@
+"""Large sites: a first descent with some of their people ends where everybody's would."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import unpooled as up
+from unpooled.data.simulation import simulate
+from unpooled.methods.fedci import fit, subsample
+from unpooled.protocol.rows import padded_size
+
+
+def test_sites_up_to_twice_what_is_kept_are_not_thinned() -> None:
+    assert subsample.share([50, 2 * subsample.KEPT]) == 1.0
+    assert subsample.share([50, 2 * subsample.KEPT + 1]) < 1.0
+
+
+@pytest.mark.parametrize("people", [50, 2048, 5000, 200_000])
+def test_people_are_kept_evenly_and_padding_is_not_counted(people: int) -> None:
+    size = padded_size(people)
+    kept = subsample._kept(size, people)
+    assert len(set(kept)) == len(kept)
+    assert kept.max() < people
+    if size <= subsample.KEPT:
+        np.testing.assert_array_equal(kept, np.arange(people))
+    else:
+        assert len(kept) == pytest.approx(subsample.KEPT * people / size, abs=1)
+        assert np.ptp(np.diff(kept)) <= 1
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+def test_the_thinned_fit_is_everybodys_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = simulate("fedci-data1", sites=3, rows=200, test_rows=100, seed=5)
+    people = made.test["site1"]
+    study = up.Study(treatment="w", outcome="y", covariates=[name for name in people if name.startswith("x")])
+
+    def cate() -> np.ndarray:
+        return (
+            up.FedCI(structure="projection", seed=3)
+            .fit(study, made.frames)
+            .effect_draws(people, site="site1")
+        )
+
+    whole = cate()
+    monkeypatch.setattr(subsample, "KEPT", 64)
+    thinned = cate()
+    monkeypatch.setattr(fit, "refine", _not_at_all)
+    unrefined = cate()
+
+    def away(draws: np.ndarray) -> float:
+        return float(np.sqrt(np.mean((draws.mean(axis=0) - whole.mean(axis=0)) ** 2)) / whole.std())
+
+    assert away(thinned) < 0.03
+    assert away(unrefined) > 3.0 * away(thinned)
+    assert thinned.std(axis=0).mean() == pytest.approx(whole.std(axis=0).mean(), rel=0.3)
+
+
+def _not_at_all(name, evidence, start, hessian, fixed, tolerance):
+    """A refinement that stays where it starts."""
+    stay = subsample.Stopping(1, tolerance)
+    one, problem = ({k: np.asarray(v)[None] for k, v in tree.items()} for tree in (start, fixed))
+    axes = 1e-12 * np.eye(len(hessian))[None]
+    return (yield from subsample.lbfgs(name, evidence, one, axes, problem, stay))

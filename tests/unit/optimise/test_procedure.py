@@ -1,0 +1,83 @@
+"""Procedures side by side: rounds are the longest's."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from unpooled.optimise.procedure import Noted, ask, noted, plain, pull_back, side_by_side
+from unpooled.protocol.messages import Ask, Message, PullBack, Together
+
+
+def _counting(name: str, rounds: int, closed: list[str]) -> Generator[Message, Any, list[Any]]:
+    heard = []
+    try:
+        for number in range(rounds):
+            heard.append((yield Ask(name, number)))
+    finally:
+        closed.append(name)
+    return heard
+
+
+def _play(procedure: Generator[Message, Any, Any]) -> tuple[Any, list[Message]]:
+    """Answer every question with its stage and number."""
+
+    def reply(question: Message) -> Any:
+        if isinstance(question, Together):
+            return tuple(reply(part) for part in question.questions)
+        assert isinstance(question, Ask)
+        return f"{question.stage}{question.parameters}"
+
+    asked: list[Message] = []
+    answer = None
+    while True:
+        try:
+            question, _ = plain(procedure.send(answer))
+        except StopIteration as done:
+            return done.value, asked
+        asked.append(question)
+        answer = reply(question)
+
+
+def test_rounds_are_the_longest_procedures_not_the_sum() -> None:
+    closed: list[str] = []
+    lengths = {"a": 2, "b": 5, "c": 3}
+    result, asked = _play(side_by_side(*[_counting(name, n, closed) for name, n in lengths.items()]))
+    assert len(asked) == 5
+    assert result == [[f"{name}{i}" for i in range(n)] for name, n in lengths.items()]
+    assert isinstance(asked[0], Together)
+    assert isinstance(asked[4], Ask)  # the last one left asks alone
+    assert sorted(closed) == ["a", "b", "c"]
+
+
+def test_a_procedure_without_questions_takes_no_round() -> None:
+    result, asked = _play(side_by_side(_counting("a", 0, []), _counting("b", 1, [])))
+    assert (result, len(asked)) == ([[], ["b0"]], 1)
+
+
+def test_closing_closes_every_procedure() -> None:
+    closed: list[str] = []
+    procedure = side_by_side(_counting("a", 9, closed), _counting("b", 9, closed))
+    next(procedure)
+    procedure.close()
+    assert sorted(closed) == ["a", "b"]
+
+
+def test_ask_and_pull_back_put_one_question_each() -> None:
+    for procedure, kind in ((ask("s", 1), Ask), (pull_back("s", 1, 2), PullBack)):
+        assert isinstance(next(procedure), kind)
+        with pytest.raises(StopIteration) as done:
+            procedure.send("reply")
+        assert done.value.value == "reply"
+
+
+def test_notes_are_for_watchers_and_do_not_travel() -> None:
+    procedure = side_by_side(noted(_counting("a", 1, []), 7.0), noted(_counting("b", 1, []), 9.0))
+    question = next(procedure)
+    assert isinstance(question, Noted)
+    travelling, note = plain(question)
+    assert note == 7.0
+    assert isinstance(travelling, Together)
+    assert all(isinstance(part, Ask) for part in travelling.questions)

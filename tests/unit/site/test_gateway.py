@@ -1,0 +1,101 @@
+"""What a site answers to a stranger: approved studies, within its limits, on the record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engines.stage import study, tables, written
+from unpooled.errors import MessageError
+from unpooled.protocol.codec import decode, encode
+from unpooled.protocol.envelope import Asked, open_reply
+from unpooled.protocol.messages import Describe, Described, Message, Refusal
+from unpooled.site.approval import Approvals
+from unpooled.site.folder import SiteFolder
+from unpooled.site.gateway import Desk
+from unpooled.site.ledger import entries, verify
+from unpooled.site.limits import Limits
+
+STUDY = study()
+QUESTION = Describe(STUDY.columns.model_dump(mode="json"))
+
+
+def folder(tmp_path: Path, **more: object) -> SiteFolder:
+    source = written(tmp_path, tables())["north"]
+    return SiteFolder.create(tmp_path / "north", "north", source, **more)  # type: ignore[arg-type]
+
+
+def sealed(question: Message = QUESTION, number: int = 1) -> bytes:
+    return Asked(STUDY.model_dump_json(exclude={"sites"}), b"once", number, encode(question)).seal()
+
+
+def asked(own: SiteFolder, envelope: bytes) -> Message:
+    return decode(open_reply(Desk(own.folder).answer(envelope), envelope, "north"))
+
+
+def approved(own: SiteFolder) -> SiteFolder:
+    Approvals(own.approvals).decide(STUDY, approved=True)
+    return own
+
+
+def test_an_approved_question_is_answered_and_on_record(tmp_path: Path) -> None:
+    own = approved(folder(tmp_path))
+    assert isinstance(asked(own, sealed()), Described)
+    assert [entry.kind for entry in entries(own.ledger)] == ["Described"]
+    verify(own.ledger)
+
+
+def test_nothing_is_answered_before_an_approval_or_after_it_was_taken_back(tmp_path: Path) -> None:
+    own = folder(tmp_path)
+    desk = Desk(own.folder)
+    kinds = []
+    for decision in (None, True, False):
+        if decision is not None:
+            Approvals(own.approvals).decide(STUDY, approved=decision)
+        reply = decode(open_reply(desk.answer(sealed()), sealed(), "north"))
+        kinds.append(getattr(reply, "kind", type(reply).__name__))
+    assert kinds == ["ApprovalError", "Described", "ApprovalError"]
+
+
+@pytest.mark.parametrize(
+    ("more", "kind"),
+    [({"limits": Limits(rows=1000)}, "LimitRefusal"), ({"reply_bytes": 10}, "LimitRefusal")],
+)
+def test_a_sites_own_limits_bind(tmp_path: Path, more: dict[str, object], kind: str) -> None:
+    reply = asked(approved(folder(tmp_path, **more)), sealed())
+    assert isinstance(reply, Refusal)
+    assert reply.kind == kind
+
+
+def test_what_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
+    own = approved(folder(tmp_path))
+    desk = Desk(own.folder)
+    own.ledger.with_name("ledger.head.new").mkdir()  # now no head can be written
+    reply = decode(open_reply(desk.answer(sealed()), sealed(), "north"))
+    assert isinstance(reply, Refusal)
+    assert "cannot be written" in reply.found
+
+
+def test_a_defect_is_told_by_its_kind_and_not_by_its_message(tmp_path: Path, monkeypatch) -> None:
+    def broken(*_: object) -> Message:
+        raise ValueError("the patient is 41")
+
+    monkeypatch.setattr("unpooled.site.gateway.answer", broken)
+    reply = asked(approved(folder(tmp_path)), sealed())
+    assert isinstance(reply, Refusal)
+    assert "ValueError" in reply.found
+    assert "41" not in f"{reply}"
+
+
+@pytest.mark.parametrize("envelope", [b"", b"\x00" * 40, Asked("{", b"", 1, b"").seal()])
+def test_other_bytes_are_refused_in_words(tmp_path: Path, envelope: bytes) -> None:
+    assert isinstance(asked(approved(folder(tmp_path)), envelope), Refusal)
+
+
+def test_an_old_reply_answers_no_new_question(tmp_path: Path) -> None:
+    old = Desk(approved(folder(tmp_path)).folder).answer(sealed(number=1))
+    with pytest.raises(MessageError, match="another question"):
+        open_reply(old, sealed(number=2), "north")
+    with pytest.raises(MessageError, match="another site"):
+        open_reply(old, sealed(number=1), "south")
