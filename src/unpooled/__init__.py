@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unpooled.data import split
-    from unpooled.diagnostics.look import look
+    from unpooled.diagnostics.study_diagnostics import diagnose
+    from unpooled.disclosure.limits import Limits
     from unpooled.engines.nvflare.engine import Remote
     from unpooled.errors import UnpooledError
     from unpooled.estimators import AIPW, CausalFI, CausalRFF, FedCI, MetaAnalysis, load
     from unpooled.estimators.robustness.refute import refute
     from unpooled.estimators.sensitivity import sensitivity
     from unpooled.report import plot
-    from unpooled.site.limits import Limits
     from unpooled.study import Study, read_study
 
 __version__ = "0.1.0"
@@ -25,13 +25,13 @@ _HOMES = {
     "CausalFI": "unpooled.estimators",
     "CausalRFF": "unpooled.estimators",
     "FedCI": "unpooled.estimators",
-    "Limits": "unpooled.site.limits",
+    "Limits": "unpooled.disclosure.limits",
     "MetaAnalysis": "unpooled.estimators",
     "Remote": "unpooled.engines.nvflare.engine",
     "Study": "unpooled.study",
     "UnpooledError": "unpooled.errors",
     "load": "unpooled.estimators",
-    "look": "unpooled.diagnostics.look",
+    "diagnose": "unpooled.diagnostics.study_diagnostics",
     "read_study": "unpooled.study",
     "refute": "unpooled.estimators.robustness.refute",
     "sensitivity": "unpooled.estimators.sensitivity",
@@ -49,7 +49,7 @@ __all__ = [
     "Study",
     "UnpooledError",
     "load",
-    "look",
+    "diagnose",
     "plot",
     "read_study",
     "refute",

@@ -13,7 +13,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "fedci": ("fedci", {"draws": 80, "evaluations": 8, "basis": 6}),
     "fedci, one structure": (
         "fedci",
-        {"draws": 80, "evaluations": 8, "basis": 6, "structure": "projection"},
+        {"draws": 80, "evaluations": 8, "structure": "projection"},
     ),
     "fedci, variational": (
         "fedci",

@@ -18,13 +18,13 @@ from contract.cases import CASES, ENGINES, SLOWEST
 from oracle.world import SIZES, STUDY, frames
 from unpooled.coordinator.rounds import Conduct, Round
 from unpooled.coordinator.run import ROUNDS_BEFORE_FITTING, study_rounds
+from unpooled.disclosure.limits import NONE
 from unpooled.engines.in_process import open_sites
 from unpooled.errors import DataError, ResultsError, StudyError, UnpooledError
 from unpooled.estimators import ESTIMATORS, Estimator
 from unpooled.methods.method import METHODS, find, settings_of
 from unpooled.protocol.codec import encode
 from unpooled.protocol.messages import Message
-from unpooled.site.limits import NONE
 from unpooled.study import Study
 
 pytestmark = pytest.mark.slow
@@ -290,7 +290,7 @@ def test_every_engine_gives_every_method_the_same_numbers(done: Done, case: str,
     conduct = Conduct(study_rounds(study, find(method), settings), running)
     rounds = list(conduct)
     expected = done.model.result_
-    effects = conduct.result.fitted.site_effects * conduct.result.agreement.scaling["outcome_sd"]
+    effects = conduct.result.fitted.site_effects * conduct.result.agreement.scaling.outcome_sd
     np.testing.assert_allclose(effects, expected.site_effects, rtol=1e-10)
     assert len(rounds) == expected.cost["rounds"]
     assert {site: sum(r.traffic[site].up for r in rounds) for site in SIZES} == expected.cost["bytes_up"]

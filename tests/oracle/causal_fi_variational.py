@@ -35,7 +35,7 @@ def centres(kinds: list[str], widths: list[int], mean: np.ndarray) -> np.ndarray
 
 def log_entries(context: Any, said: np.ndarray, u: np.ndarray) -> np.ndarray:
     """log p of each column of one person, from what a network says of them; u in standard units."""
-    told = context["columns"]
+    told = context.columns
     mean, sd = np.asarray(told["mean"]), np.asarray(told["sd"])
     natural = centres(told["kinds"], told["widths"], mean) + said[: len(mean)]
     spreads = list(WIDEST * np.tanh(said[len(mean) :] / WIDEST))
@@ -62,28 +62,28 @@ def log_entries(context: Any, said: np.ndarray, u: np.ndarray) -> np.ndarray:
 def log_outcome(context: Any, outcome: Any, x: np.ndarray, u: np.ndarray, w: int, y: float) -> float:
     """log p̂(y | w, x, u) of one person; y in standard units."""
     eta = predictor(context, outcome, x, u, w)
-    mean, sd = context["outcome_mean"], context["outcome_sd"]
+    mean, sd = context.outcome_mean, context.outcome_sd
     raw = np.round(mean + sd * y)
-    if context["family"] == "binary":
+    if context.family == "binary":
         return float(stats.norm.logcdf(eta if raw else -eta))
-    if context["family"] == "count":
+    if context.family == "count":
         return float(stats.poisson.logpmf(raw, np.exp(eta)))
     return float(stats.norm.logpdf(y, eta, np.exp(np.asarray(outcome["log_noise"])[w])))
 
 
 def predictor(context: Any, outcome: Any, x: np.ndarray, u: np.ndarray, w: int) -> float:
     scales = {"continuous": np.zeros_like, "binary": stats.norm.ppf, "count": np.log}
-    start = scales[context["family"]](context["outcome_mean"])
+    start = scales[context.family](context.outcome_mean)
     return float(start + network(outcome["layers"], w, np.concatenate([x, u]))[0])
 
 
 def effect(context: Any, outcome: Any, x: np.ndarray, u: np.ndarray) -> float:
     """E[Y(1) − Y(0) | x, u] in standard units."""
     control, treated = (predictor(context, outcome, x, u, w) for w in (0, 1))
-    if context["family"] == "binary":
-        return float(stats.norm.cdf(treated) - stats.norm.cdf(control)) / context["outcome_sd"]
-    if context["family"] == "count":
-        return float(np.exp(treated) - np.exp(control)) / context["outcome_sd"]
+    if context.family == "binary":
+        return float(stats.norm.cdf(treated) - stats.norm.cdf(control)) / context.outcome_sd
+    if context.family == "count":
+        return float(np.exp(treated) - np.exp(control)) / context.outcome_sd
     return treated - control
 
 
@@ -109,7 +109,7 @@ def surrogate_loss(context: Any, surrogates: Any, table: dict[str, np.ndarray], 
 
 
 def firsts(context: Any) -> np.ndarray:
-    return np.cumsum([0, *context["columns"]["widths"]])[:-1].astype(int)
+    return np.cumsum([0, *context.columns["widths"]])[:-1].astype(int)
 
 
 def divergence(mean: Any, log_sd: Any, name: str = "") -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
+from unpooled.protocol.records import Parameters
+from unpooled.protocol.messages import Statistics
 from unpooled.maths.fourier import frequencies
 from unpooled.methods.causal_rff.observed.design import Design
 from unpooled.methods.causal_rff.observed.regression import Regression, Sums
@@ -41,10 +43,10 @@ def sums_of(tables: list[Table], width: int) -> Sums:
     replies = []
     for site, (x, w, y) in enumerate(tables):
         rows = make_rows(x, w.astype(float), y, fold=np.zeros(len(y)), site=site)
-        replies.append(stage.statistics({"free": {}, "fixed": {"length": LENGTH, "fold": -1}}, rows))
-    total = {name: [sum(reply["total"][name] for reply in replies)] for name in replies[0]["total"]}
-    each = {name: [jnp.stack([reply["each"][name] for reply in replies])] for name in replies[0]["each"]}
-    return one_of({"total": total, "each": each}, 0)
+        replies.append(stage.statistics(Parameters(fixed={"length": LENGTH, "fold": -1}), rows))
+    total = {name: [sum(reply.summed[name] for reply in replies)] for name in replies[0]["total"]}
+    each = {name: [jnp.stack([reply.per_site[name] for reply in replies])] for name in replies[0]["each"]}
+    return one_of(Statistics(total, each), 0)
 
 
 def design_of(table: Table) -> np.ndarray:

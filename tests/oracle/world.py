@@ -14,14 +14,15 @@ import pandas as pd
 from oracle import fedci as oracle
 from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.rounds import Conduct
+from unpooled.disclosure.limits import NONE
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.maths.basis import JITTER
 from unpooled.methods.fedci import METHOD
 from unpooled.methods.fedci.collapsed import Evidence, KernelEvidence
 from unpooled.methods.fedci.structures import GRID, INTERCEPT_SD
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.messages import Adopt, Tree
-from unpooled.site.limits import NONE
+from unpooled.protocol.messages import Adopt
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.site.site import folds
 from unpooled.study import Study
 
@@ -52,7 +53,7 @@ class World:
 
     engine: InProcess
     sites: dict[str, Any]
-    context: Tree
+    context: Context
     settings: Any
     name: str
     evidence: Evidence
@@ -65,7 +66,7 @@ class World:
             pass
         return conduct.result
 
-    def fixed(self, fold: int = -1) -> Tree:
+    def fixed(self, fold: int = -1) -> Arrays:
         return {
             "fold": np.array(fold),
             "noise": np.log(self.noise),
@@ -73,8 +74,8 @@ class World:
             "rows": np.array([20.0, 15.0]),
         }
 
-    def parameters(self, fold: int = -1) -> Tree:
-        return {"free": self.free, "fixed": self.fixed(fold)}
+    def parameters(self, fold: int = -1) -> Arrays:
+        return Parameters(self.free, self.fixed(fold))
 
     def rows(self, site: str) -> Any:
         return self.sites[site].adopted.rows
@@ -100,7 +101,7 @@ class World:
         kernel = isinstance(self.evidence, KernelEvidence)
         setting = oracle.Setting(
             family=self.settings.kernel,
-            site_moments=np.asarray(self.context["site_moments"]),
+            site_moments=np.asarray(self.context.site_moments),
             shifts=self.settings.inter_dependency,
             coupled=self.settings.arms_coupled,
             intercept_sd=INTERCEPT_SD,
@@ -108,7 +109,7 @@ class World:
             noise_jitter=1e-8 if kernel else 0.0,
         )
         if not kernel:
-            covariance = np.asarray(self.context["correlation"])
+            covariance = np.asarray(self.context.correlation)
             return oracle.projection_model(
                 free, setting, covariance=covariance, grid=GRID, noise_correlation=noise_correlation
             )
@@ -142,7 +143,7 @@ def build(
     engine = InProcess(opened)
     chosen = METHOD.Settings(**{"structure": structure, "basis": 6, "draws": 40, **settings})
 
-    def adopted() -> Procedure[tuple[Agreement, Tree]]:
+    def adopted() -> Procedure[tuple[Agreement, Arrays]]:
         agreement = yield from reach_agreement(STUDY)
         context = {**METHOD.context(chosen, agreement.scaling, 0), "exact": exact}
         yield Adopt(

@@ -12,6 +12,8 @@ from scipy.special import expit
 
 from oracle import aipw as oracle
 from oracle.world import STUDY, frames
+from unpooled.protocol.records import Parameters
+from unpooled.protocol.messages import Statistics
 from unpooled import AIPW, MetaAnalysis, Study
 from unpooled.errors import DataError
 from unpooled.maths.quantile_draws import independent_normals, normal_quantiles
@@ -207,7 +209,7 @@ def conduct(x: np.ndarray, w: np.ndarray, ridge: float) -> tuple[newton.Propensi
     procedure = newton.propensity(Shared(1, X.shape[1], offsets=False), np.array([-1]), ridge)
     question = next(procedure)
     while True:
-        beta = question.parameters["each"]["treatment"][0, 0]  # type: ignore[attr-defined]
+        beta = question.parameters.per_site["treatment"][0, 0]  # type: ignore[attr-defined]
         logit = X @ beta
         e = expit(logit)
         likelihood = np.sum(w * logit - np.logaddexp(0.0, logit))
@@ -218,7 +220,7 @@ def conduct(x: np.ndarray, w: np.ndarray, ridge: float) -> tuple[newton.Propensi
             "likelihood": np.array([[likelihood]]),
         }
         try:
-            question = procedure.send({"total": total, "each": {}})
+            question = procedure.send(Statistics(total))
         except StopIteration as done:
             return done.value, seen
 
@@ -310,7 +312,7 @@ def test_padding_counts_for_nothing(stage: Any) -> None:
         "treatment": rng.normal(size=(2, 4) if by_fold else 4),
         "outcome": rng.normal(size=(2, 2, 4)),
     }
-    parameters = {"free": {}, "fixed": {"without": np.array(1)}, "each": each}
+    parameters = Parameters(fixed={"without": np.array(1)}, per_site=each)
     for part in ("total", "each"):
         clean, dirty = (stage.statistics(parameters, each)[part] for each in (rows, rubbish(rows, rng)))
         assert clean.keys() == dirty.keys()

@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 from oracle import causal_fi as oracle
+from unpooled.protocol.records import Parameters
 from unpooled.maths.triangles import pack
 from unpooled.methods.causal_fi import confounder_draws as draws
 from unpooled.methods.causal_fi import fit as fitting
@@ -167,7 +168,7 @@ def test_an_average_is_of_people_given_their_outcome_or_given_what_is_seen(compl
     each = {"offset": draw.pop("offset")}
     fixed = {**draw, "key": jax.random.key_data(jax.random.key(7))}
     average = eqx.filter_jit(AverageEffect(model_of("linear"), completed).statistics)
-    found = average({"free": {}, "fixed": fixed, "each": each}, rows)["each"]["effect"]
+    found = average(Parameters(fixed=fixed, per_site=each), rows)["each"]["effect"]
     mean, noise = np.asarray(draw["confounders"]["intercept"]) + x @ SLOPES, NOISE[1] if completed else 1e9
     left = 6.0 - OUTCOME[1, 0] - OUTCOME[1, 1:3] @ x - float(each["offset"][1])
     expected, spread = oracle.given_all(mean, FACTOR @ FACTOR.T, mask, u, OUTCOME[1, 3:], left, noise)
@@ -212,7 +213,7 @@ def asked() -> dict[str, Any]:
     offset = draw.pop("offset")
     key = jax.random.key_data(jax.random.key(1))
     fixed = {"draw": draw, "mode": jnp.asarray(OUTCOME + 0.3), "fold": -1, "key": key}
-    return {"free": {}, "fixed": fixed, "each": {"offset": offset, "mode_offset": 0.5 * offset}}
+    return Parameters(fixed=fixed, per_site={"offset": offset, "mode_offset": 0.5 * offset})
 
 
 @pytest.mark.parametrize("structure", ["softplus"])

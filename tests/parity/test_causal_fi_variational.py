@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+from unpooled.protocol.addressing import to_site
 
 from oracle import causal_fi_variational as oracle
 from unpooled.coordinator.rounds import Conduct, run
@@ -23,10 +24,10 @@ from unpooled.methods.causal_fi.paper.model import Model, make_model, starts
 from unpooled.methods.causal_fi.paper.surrogates import Pseudo, SurrogateBound, pseudo
 from unpooled.optimise.objective import evaluate
 from unpooled.optimise.procedure import ask
-from unpooled.protocol.addressing import to_site
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
 from unpooled.protocol.messages import Message
+from unpooled.protocol.records import Draws, Parameters
 from unpooled.protocol.rows import Rows, make_rows
 from unpooled.site.answer import answer
 from unpooled.site.site import Adoption, Site
@@ -316,7 +317,7 @@ def draws_of(world: World, count: int) -> dict[str, Any]:
     keys = jax.random.split(jax.random.key(4), count)
     both, first = draw_many(world.surrogates, keys), draw_many(world.imputation, keys)
     fixed = {**both, "imputation": first, "key": jax.random.key_data(keys)}
-    return {"fixed": jax.tree.map(np.array, fixed), "each": {}}
+    return Draws(jax.tree.map(np.array, fixed))
 
 
 def test_the_effect_of_somebody_without_holes_is_the_difference_of_the_arms() -> None:
@@ -380,7 +381,7 @@ def test_the_average_is_over_present_people_and_the_same_draw_in_both_arms(compl
         table["x"][:], table["u"][:] = [1.0, -2.0], world.tables[0]["u"][0]
     told = draws_of(world, 8)["fixed"]
     told.pop("confounders" if completed else "imputation")
-    question = ask(EFFECT, {"free": {}, "fixed": told})
+    question = ask(EFFECT, Parameters(fixed=told))
     found = run(question, InTurn(world.tables, {EFFECT: AverageEffect(world.model, completed)}))
     outcomes = [jax.tree.map(lambda leaf, k=k: leaf[k], told["outcome"]) for k in range(8)]
     one = world.tables[0]["x"][0], world.tables[0]["u"][0]

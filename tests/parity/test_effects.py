@@ -17,7 +17,12 @@ import pytest
 from oracle import fedci as oracle
 from oracle.world import World, build
 from unpooled.maths.regression import coefficients, draw
-from unpooled.methods.fedci.effects import Draws, average_variance, conditional_effect, individual_effect
+from unpooled.methods.fedci.effects import (
+    WeightDraws,
+    average_variance,
+    conditional_effect,
+    individual_effect,
+)
 from unpooled.optimise.procedure import ask
 from unpooled.protocol.rows import make_rows
 
@@ -56,8 +61,8 @@ class Fitted:
         pairs = [coefficients(prior, jnp.asarray(point)) for point in points]
         self.beta, self.shift = (np.stack([np.asarray(pair[k]) for pair in pairs]) for k in (0, 1))
 
-    def draws(self, site: str) -> Draws:
-        return Draws(self.world.free, self.beta, self.shift[:, :, int(self.world.rows(site).site)])
+    def draws(self, site: str) -> WeightDraws:
+        return WeightDraws(self.world.free, self.beta, self.shift[:, :, int(self.world.rows(site).site)])
 
     def exact(self, means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean, and the covariance that ξ contributes, of an affine function of ξ."""
@@ -125,7 +130,7 @@ def test_individual_effects_of_a_sites_own_people_are_lemma_2s(fitted: Fitted) -
 def test_outcomes_of_further_people_join_what_is_conditioned_on(fitted: Fitted) -> None:
     world = fitted.world
     rows, new = world.rows("east"), _new(world, "east")
-    given_weights = Draws(world.free, fitted.beta[:1], fitted.shift[:1, :, int(rows.site)])
+    given_weights = WeightDraws(world.free, fitted.beta[:1], fitted.shift[:1, :, int(rows.site)])
     mean, variance = individual_effect(world.evidence, given_weights, rows, new, jnp.asarray(RHO))
     # Given β and g only the site's own remainder is left to condition on, with what they explain taken off.
     remainder = _remainder(world)
@@ -180,7 +185,7 @@ def _site_alone(world: World, site: str) -> tuple[oracle.People, np.ndarray]:
     return oracle.People(*(getattr(people, f)[here] for f in vars(people))), outcome[here]
 
 
-def _shared(world: World, draws: Draws) -> Callable[[oracle.People], np.ndarray]:
+def _shared(world: World, draws: WeightDraws) -> Callable[[oracle.People], np.ndarray]:
     def at(people: oracle.People) -> np.ndarray:
         features = np.asarray(world.evidence.structure.features(world.free, jnp.asarray(people.covariates)))
         weights = draws.beta[0][people.arm.astype(int)]

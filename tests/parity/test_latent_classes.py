@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.addressing import to_site
 
 from oracle import latent_classes as oracle
 from unpooled.methods.causal_rff.classes import em, gibbs, mixture
 from unpooled.methods.causal_rff.classes.cells import PRIOR_LEVELS, Component, Counted, Variances, make_cells
 from unpooled.methods.causal_rff.classes.log_likelihoods import Classes, Columns, Views, travelling
 from unpooled.methods.outcomes import OutcomeScale
-from unpooled.protocol.addressing import to_site
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.rows import Rows, make_rows
 
@@ -65,7 +66,7 @@ def answer(stage: Classes, question: Any, rows: list[Rows]) -> dict:
         lambda *leaves: sum(np.asarray(leaf) for leaf in leaves), *[r["total"] for r in replies]
     )
     each = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *[r["each"] for r in replies])
-    return {"total": total, "each": each}
+    return Statistics(total, each)
 
 
 def begun(model: mixture.Mixture, classes: list[int]) -> em.Learned:
@@ -179,7 +180,7 @@ def test_fewer_classes_travel_than_there_is_room_for_and_nothing_changes() -> No
     wide, narrow = (mixture.make_mixture(most, COLUMNS, binary=False) for most in (5, 2))
     start = begun(wide, [2])
     said = travelling(start.views, 2)
-    same = begun(narrow, [2])._replace(views=Views(**said["fixed"], **said["each"]))
+    same = begun(narrow, [2])._replace(views=Views(**said["fixed"], **said.per_site))
     found = [_one_round(m, stage, each, rows) for m, each in ((wide, start), (narrow, same))]
     found = [_one_round(m, stage, each, rows) for m, each in zip((wide, narrow), found, strict=True)]
     np.testing.assert_allclose(found[0].bounds, found[1].bounds, rtol=1e-10)

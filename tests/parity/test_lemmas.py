@@ -8,7 +8,7 @@ import pytest
 
 from oracle import fedci as oracle
 from oracle.world import build
-from unpooled.methods.fedci.effects import Draws, individual_effect, shared_arms
+from unpooled.methods.fedci.effects import WeightDraws, individual_effect, shared_arms
 
 RNG = np.random.default_rng(3)
 PSI, SIGMA = np.array([[1.3, 0.4], [0.4, 0.7]]), np.array([[0.5, -0.2], [-0.2, 0.9]])
@@ -47,7 +47,7 @@ def test_the_papers_structure_is_lemma_2_given_the_mean_functions_and_the_shifts
     root = np.linalg.cholesky(psi)
     # The lemma's means stand inside Ψ^½; the package's weights and shifts are what comes out of it.
     beta = np.concatenate([np.zeros((2, 1)), root @ slopes], axis=1)
-    draws = Draws(world.free, beta[None], (root @ shift)[None])
+    draws = WeightDraws(world.free, beta[None], (root @ shift)[None])
     mean_0, mean_1 = (x @ slopes[arm] + shift[arm] for arm in (0, 1))
     sigma = oracle.noise_covariance(world.free["noise"], rho)
     length = np.exp(world.free["length"]) * np.sqrt(3)

@@ -11,9 +11,9 @@ import pytest
 from oracle import look as oracle
 from unpooled import AIPW, FedCI, Study
 from unpooled.diagnostics.look import Look, look, look_at
-from unpooled.diagnostics.withholding import few
+from unpooled.disclosure.withheld import few
 from unpooled.methods.diagnostics import study_diagnostics
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 from unpooled.site.site import folds
 
 SEED = 5
@@ -166,7 +166,7 @@ def test_every_number_that_was_told_is_the_slow_ones(fitted: AIPW) -> None:
 # ---------------------------------------------------------------------------- beside a fit
 
 
-def equal(left: Tree, right: Tree) -> None:
+def equal(left: Arrays, right: Arrays) -> None:
     """To the last bit, whatever is inside."""
     if isinstance(left, dict):
         assert left.keys() == right.keys()

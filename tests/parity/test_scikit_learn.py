@@ -13,8 +13,10 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 
 from unpooled.maths.regression import coefficients, draw
 from unpooled.methods.fedci.collapsed import KernelEvidence
-from unpooled.methods.fedci.effects import Draws, conditional_effect, factual
+from unpooled.methods.fedci.effects import WeightDraws, conditional_effect, factual
 from unpooled.methods.fedci.structures import INTERCEPT_SD, Kernel
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import make_rows
 
 pytestmark = pytest.mark.slow
@@ -67,12 +69,9 @@ def _rows(covariates: np.ndarray, outcome: np.ndarray, fold: np.ndarray) -> Any:
 
 
 def _posterior(evidence: KernelEvidence, rows: Any, fold: int) -> tuple[Any, Any]:
-    parameters = {"free": FREE, "fixed": {"fold": np.array(fold), "noise": FREE["noise"]}}
+    parameters = Parameters(FREE, {"fold": np.array(fold), "noise": FREE["noise"]})
     statistics = evidence.statistics(parameters, rows)
-    stacked = {
-        "total": statistics["total"],
-        "each": jax.tree.map(lambda leaf: leaf[None], statistics["each"]),
-    }
+    stacked = Statistics(statistics.summed, jax.tree.map(lambda leaf: leaf[None], statistics.per_site))
     return evidence.posterior(parameters, stacked), evidence.structure.prior(FREE)
 
 
@@ -90,7 +89,7 @@ def test_predictions_for_people_held_out_are_scikit_learns(family: str) -> None:
     posterior, prior = _posterior(evidence, rows, 1)
     beta, shift = coefficients(prior, draw(posterior, None))
     weights = rows.present * (rows.fold != 1)
-    predicted = factual(evidence, Draws(FREE, beta[None], shift[None, :, 0]), rows, weights)
+    predicted = factual(evidence, WeightDraws(FREE, beta[None], shift[None, :, 0]), rows, weights)
     np.testing.assert_allclose(np.asarray(predicted)[0, 14:20], _scikit_learn(family).predict(NEW), rtol=1e-8)
 
 
@@ -102,7 +101,7 @@ def test_means_and_variances_of_the_function_are_scikit_learns(family: str) -> N
     control = np.concatenate([np.ones(len(centre) // 2), np.zeros(len(centre) // 2)])
     points = [centre * control, *((centre + unit) * control for unit in np.eye(len(centre)))]
     beta = np.stack([np.asarray(coefficients(prior, jnp.asarray(point))[0]) for point in points])
-    draws = Draws(FREE, beta, np.zeros((len(points), 2)))
+    draws = WeightDraws(FREE, beta, np.zeros((len(points), 2)))
     mean, variance = conditional_effect(evidence, draws, rows, NEW)
     slopes = np.asarray(mean)[1:] - np.asarray(mean)[0]
     second_arm = np.exp(2 * FREE["arms"][2])

@@ -13,8 +13,9 @@ import pytest
 from oracle.world import SIZES, STUDY, World, build, frames
 from unpooled import FedCI
 from unpooled.maths.regression import coefficients, draw
-from unpooled.methods.fedci.effects import AverageEffect, Draws, conditional_effect, individual_effect
+from unpooled.methods.fedci.effects import AverageEffect, WeightDraws, conditional_effect, individual_effect
 from unpooled.optimise.procedure import ask
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
 
 pytestmark = pytest.mark.slow
@@ -40,9 +41,9 @@ def _posterior(world: World) -> tuple[float, np.ndarray, np.ndarray]:
     drawn = [coefficients(prior, draw(posterior, key)) for key in keys]
     beta, shift = (np.stack([np.asarray(pair[k]) for pair in drawn])[None] for k in (0, 1))
     fixed = {"beta": beta, "shift": shift, "key": np.asarray(jax.random.key_data(keys))[:1]}
-    reply = world.run(ask(f"effect/{world.name}", {"free": batch["free"], "fixed": fixed}))
+    reply = world.run(ask(f"effect/{world.name}", Parameters(batch["free"], fixed)))
     counts = np.array([site.adopted.count for site in world.sites.values()])
-    return float(value), beta, np.asarray(reply["each"]["effect"])[0].T @ counts / counts.sum()
+    return float(value), beta, np.asarray(reply.per_site["effect"])[0].T @ counts / counts.sum()
 
 
 def test_splitting_a_site_changes_nothing() -> None:
@@ -75,7 +76,7 @@ def test_padding_changes_nothing(structure: str) -> None:
         np.testing.assert_allclose(now, then, rtol=1e-10, atol=1e-12)
     width = world.evidence.structure.features(world.free, rows.covariates).shape[1]
     rng = np.random.default_rng(1)
-    draws = Draws(world.free, rng.normal(size=(2, 2, width)), rng.normal(size=(2, 2)))
+    draws = WeightDraws(world.free, rng.normal(size=(2, 2, width)), rng.normal(size=(2, 2)))
     for effect in (
         lambda r: conditional_effect(world.evidence, draws, r, rows.covariates[:9]),
         lambda r: [
@@ -87,10 +88,10 @@ def test_padding_changes_nothing(structure: str) -> None:
             np.testing.assert_allclose(now, then, rtol=1e-9, atol=1e-12)
 
 
-def _average(world: World, draws: Draws, rows: Rows) -> Any:
+def _average(world: World, draws: WeightDraws, rows: Rows) -> Any:
     shift = np.repeat(np.asarray(draws.shift)[:, :, None], len(SIZES), axis=2)
     fixed = {"beta": draws.beta, "shift": shift, "key": jax.random.key_data(jax.random.key(1))}
-    return AverageEffect(world.evidence).statistics({"free": world.free, "fixed": fixed}, rows)
+    return AverageEffect(world.evidence).statistics(Parameters(world.free, fixed), rows)
 
 
 def _pad(rows: Rows, extra: int) -> Rows:

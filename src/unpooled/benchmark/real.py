@@ -13,8 +13,8 @@ from unpooled.benchmark.cuts import CUTS, LEAST
 from unpooled.data.nhefs import nhefs as demonstration
 from unpooled.data.partition import split
 from unpooled.data.simulation import varying
+from unpooled.disclosure.limits import Limits
 from unpooled.errors import DataError
-from unpooled.site.limits import Limits
 
 ACIC_FOLDER = Path("datasets", "data", "acic_challenge_2016")
 ACIC_PARTS = 7

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from unpooled.cli.diagnostics import look_as_json, looked, show_look
+from unpooled.cli.diagnostics import diagnosed, diagnostics_as_json, show_diagnostics
 from unpooled.cli.exit import answering
 from unpooled.cli.missingness import missingness_as_json, show_missingness
 from unpooled.cli.options import Debug, Json, StudyFile
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from unpooled.diagnostics.look import Look
     from unpooled.diagnostics.preview import Preview
+    from unpooled.diagnostics.study_diagnostics import StudyDiagnostics
 
 
 def check(study: StudyFile, json: Json = False, debug: Debug = 0) -> None:
@@ -30,9 +30,9 @@ def check(study: StudyFile, json: Json = False, debug: Debug = 0) -> None:
 
         asked = read_study(study)
         found = preview(asked)
-        seen = looked(asked) if asked.look else None
+        seen = diagnosed(asked) if asked.diagnostics else None
         if json:
-            typer.echo(jsonlib.dumps({**as_json(found), "look": look_as_json(seen)}))
+            typer.echo(jsonlib.dumps({**as_json(found), "diagnostics": diagnostics_as_json(seen)}))
         else:
             _show(found, seen, str(study))
 
@@ -50,7 +50,7 @@ def as_json(found: Preview) -> dict[str, Any]:
     }
 
 
-def _show(found: Preview, seen: Look | str | None, study: str) -> None:
+def _show(found: Preview, seen: StudyDiagnostics | str | None, study: str) -> None:
     from rich.console import Console
 
     console = Console(markup=False, emoji=False)  # a column may be called 'bmi [kg/m2]'
@@ -63,7 +63,7 @@ def _show(found: Preview, seen: Look | str | None, study: str) -> None:
     _show_codes(console, found)
     if found.missingness is not None:
         show_missingness(console, found.missingness)
-    show_look(console, seen)
+    show_diagnostics(console, seen)
     _show_refusals(console, found)
     console.print(
         f"\nnext: unpooled run {shlex.quote(study)} --output results/", highlight=False, soft_wrap=True

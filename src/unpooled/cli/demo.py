@@ -63,7 +63,7 @@ def write_sites(data: Nhefs, folder: Path, *, thorough: bool) -> Study:
             frame.to_csv(tables / f"{site}.csv", index=False)
     paths = {site: str((tables / f"{site}.csv").absolute()) for site in data.sites}
     method = {"name": "fedci"} if thorough else {"name": "fedci", "structure": "projection"}
-    return Study(**{**data.study.model_dump(), "method": method, "look": True, "sites": paths})
+    return Study(**{**data.study.model_dump(), "method": method, "diagnostics": True, "sites": paths})
 
 
 def _introduce(data: Nhefs) -> None:

@@ -7,34 +7,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from unpooled.diagnostics.look import Look
+    from unpooled.diagnostics.study_diagnostics import StudyDiagnostics
     from unpooled.study import Study
 
 SHOWN = 8
 """Covariates with the largest differences between the arms."""
 
 
-def looked(study: Study) -> Look | str:
+def diagnosed(study: Study) -> StudyDiagnostics | str:
     """A look at the study, or in words why there is none: the check goes on all the same."""
-    from unpooled.diagnostics.look import look
+    from unpooled.diagnostics.study_diagnostics import diagnose
     from unpooled.errors import UnpooledError
 
     try:
-        return look(study)
+        return diagnose(study)
     except UnpooledError as error:
         return f"{error.expected}; found {error.found}"
 
 
-def look_as_json(seen: Look | str | None) -> dict[str, Any] | None:
+def diagnostics_as_json(seen: StudyDiagnostics | str | None) -> dict[str, Any] | None:
     from unpooled.report.content import tables
     from unpooled.report.finite import finite
 
     if seen is None or isinstance(seen, str):
-        return None if seen is None else {"why_not": seen}
+        return None if seen is None else {"unavailable_reason": seen}
     return finite({**tables(seen), "hidden": seen.hidden})
 
 
-def show_look(console: Console, seen: Look | str | None) -> None:
+def show_diagnostics(console: Console, seen: StudyDiagnostics | str | None) -> None:
     if seen is None:
         return
     console.print("\nCan the arms be compared?", style="bold")
@@ -59,7 +59,7 @@ def show_look(console: Console, seen: Look | str | None) -> None:
         console.print(f"  {site} is not shown by itself: {why}", highlight=False, soft_wrap=True)
 
 
-def _show_balance(console: Console, seen: Look) -> None:
+def _show_balance(console: Console, seen: StudyDiagnostics) -> None:
     """Where the arms differ most, and what weighting makes of it."""
     from rich.table import Table
 

@@ -59,7 +59,7 @@ def show_missingness(console: Console, found: Missingness) -> None:
 def tests(found: Missingness) -> list[str]:
     """Little's test in three versions, and what was withheld."""
     pooled, within, vote = found.pooled, found.stratified, found.vote
-    first = f"Little's test: not possible ({found.why_not})"
+    first = f"Little's test: not possible ({found.unavailable_reason})"
     if pooled is not None:
         rested = "" if pooled.converged else "; its estimate did not come to rest"
         first = f"Little's test: {_test(pooled.statistic, pooled.degrees, pooled.p_value)}{rested}"

@@ -14,7 +14,7 @@ from unpooled.cli.exit import answering
 from unpooled.cli.options import Coordinator, Debug, Json, Patience, Quiet, Resume, StudyFile
 
 if TYPE_CHECKING:
-    from unpooled.protocol.engine import Elsewhere
+    from unpooled.protocol.engine import RemoteSites
     from unpooled.study import Study
 
 
@@ -59,7 +59,7 @@ def run(
         tell_result(folder, as_json=json, quiet=quiet)
 
 
-def _remote(coordinator: Path, patience: float, *, show: bool) -> Elsewhere:
+def _remote(coordinator: Path, patience: float, *, show: bool) -> RemoteSites:
     from unpooled.engines.nvflare.engine import Remote
 
     return Remote(coordinator, patience, tell=partial(typer.echo, err=True) if show else lambda _: None)

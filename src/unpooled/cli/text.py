@@ -35,7 +35,7 @@ def tell_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> 
 
 def absent(content: dict[str, Any]) -> str:
     """Who was to answer and did not."""
-    lost = [f"{site} ({reason})" for site, reason in content.get("left_out", {}).items()]
+    lost = [f"{site} ({reason})" for site, reason in content.get("lost_sites", {}).items()]
     return f"No number rests on: {', '.join(lost)}." if lost else ""
 
 

@@ -9,24 +9,24 @@ from unpooled.cli.progress import Watching
 
 if TYPE_CHECKING:
     from unpooled.estimators import Estimator
-    from unpooled.protocol.engine import Elsewhere
+    from unpooled.protocol.engine import RemoteSites
     from unpooled.study import Study
 
 
 def conduct(
-    study: Study, folder: Path, *, resume: bool, show: bool, sites: Elsewhere | None = None
+    study: Study, folder: Path, *, resume: bool, show: bool, sites: RemoteSites | None = None
 ) -> Estimator:
     """Fit, with a checkpoint after every round, and write the results."""
     from unpooled.coordinator.run import ROUNDS_BEFORE_FITTING
     from unpooled.estimators import of_study
-    from unpooled.methods.diagnostics.study_diagnostics import MOST_ROUNDS
+    from unpooled.methods.diagnostics.rounds import MOST_ROUNDS
     from unpooled.methods.method import find, settings_of
     from unpooled.report.results import CHECKPOINT, JOURNAL, write_results
 
-    model = of_study(study.method.name, study.method.settings, study.seed)
+    model = of_study(study)
     method = find(study.method.name)
     rounds = method.most_rounds(settings_of(method, study.method.settings))
-    bound = ROUNDS_BEFORE_FITTING + max(rounds, MOST_ROUNDS if study.look else 0)
+    bound = ROUNDS_BEFORE_FITTING + max(rounds, MOST_ROUNDS if study.diagnostics else 0)
     checkpoint, journal = folder / CHECKPOINT, folder / JOURNAL
     with Watching(most_rounds=bound, show=show) as watching:
         try:

@@ -1,49 +1,34 @@
-"""Replies of all sites into one: sums where sums suffice, stacks where the study says so."""
+"""The replies of all sites as one: sums if sums suffice, stacks if the study says so."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
-
-import jax
-import numpy as np
 
 from unpooled import errors
 from unpooled.coordinator.alike import require_alike
-from unpooled.protocol.messages import Gradient, Message, Refusal, Replies, Statistics, Tree
+from unpooled.protocol.messages import Message, Refusal, Replies, Reply
 
 
-def aggregate(replies: Mapping[str, Message]) -> Tree:
-    """One tree from the replies, in the sites' order; a refusal becomes the error it names."""
+def aggregate(replies: Mapping[str, Reply]) -> Message:
+    """One message from the replies, in the order of the sites; a refusal becomes the error it names."""
     for site, reply in replies.items():
         if isinstance(reply, Refusal):
             raise _as_error(site, reply)
     first = next(iter(replies.values()))
-    parts = list(replies.values())
     if isinstance(first, Replies):
-        return tuple(
-            aggregate({site: reply.replies[i] for site, reply in replies.items()})  # type: ignore[attr-defined]
-            for i in range(len(first.replies))
-        )
-    require_alike({site: vars(reply) for site, reply in replies.items() if _added(reply)})
-    if isinstance(first, Statistics):
-        return {"total": _sum([p.total for p in parts]), "each": _stack([p.each for p in parts])}  # type: ignore[attr-defined]
-    if isinstance(first, Gradient):
-        return {"total": _sum([p.total for p in parts]), "value": _sum([p.value for p in parts])}  # type: ignore[attr-defined]
-    return {site: vars(reply) for site, reply in replies.items()}
+        parts = [
+            {site: _part(reply, i) for site, reply in replies.items()} for i in range(len(first.replies))
+        ]
+        return Replies(tuple(aggregate(part) for part in parts))
+    require_alike({site: vars(reply) for site, reply in replies.items() if reply.added})
+    return type(first).combine(replies)
 
 
-def _added(reply: Message) -> bool:
-    return isinstance(reply, Statistics | Gradient)
-
-
-def _sum(trees: list[Tree]) -> Tree:
-    return reduce(lambda left, right: jax.tree.map(np.add, left, right), trees)
-
-
-def _stack(trees: list[Tree]) -> Tree:
-    # The batch of θ leads, sites come second: [batch, site, …].
-    return jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *trees)
+def _part(reply: Reply, index: int) -> Reply:
+    assert isinstance(reply, Replies)
+    part = reply.replies[index]
+    assert isinstance(part, Reply)
+    return part
 
 
 def _as_error(site: str, refusal: Refusal) -> errors.UnpooledError:

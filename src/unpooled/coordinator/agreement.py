@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
 from unpooled.errors import DataError
-from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.messages import Describe, Message, Summarise, Tree
+from unpooled.optimise.procedure import Procedure, ask_each
+from unpooled.protocol.messages import Centre, Describe, Question, Summarise
+from unpooled.protocol.records import Arrays, IncompleteColumn, Scaling
 from unpooled.study import Description, Schema, Study, agree
 
 SMALLEST = 1e-70
@@ -23,65 +25,80 @@ class Agreement:
     """What all sites now know of each other."""
 
     schema: Schema
-    scaling: Tree
+    scaling: Scaling
     descriptions: dict[str, Description]
 
 
 def reach_agreement(study: Study) -> Procedure[Agreement]:
     """Three rounds: describe; sums; moments about the common mean."""
-    replies = yield Describe(study.columns.model_dump(mode="json"))
-    descriptions = {site: Description(**reply["description"]) for site, reply in replies.items()}
+    replies = yield from ask_each(Describe(study.columns))
+    descriptions = {site: reply.description for site, reply in replies.items()}
     schema = agree(descriptions, study.columns)
-    sent = schema.model_dump(mode="json")
-    first = yield from _sums(Summarise(sent))
+    first = yield from _sums(Summarise(schema))
     centre = first["total"].sum(axis=0) / first["count"].sum()
     seen = first["seen"].sum(axis=0)
     about = first["seen_total"].sum(axis=0) / np.maximum(seen, 1)
-    second = yield from _sums(Summarise(sent, {"complete": centre, "incomplete": about}))
+    second = yield from _sums(Summarise(schema, Centre(centre, about)))
     _refuse_identical(second, tuple(descriptions))
     _refuse_constant(schema, centre, second, study)
     spread = np.sqrt(second["seen_power2"].sum(axis=0) / np.maximum(seen, 1))
     _refuse(np.array(schema.incomplete_features)[_flat(spread, about)].tolist())
-    scaling = _scaling(schema, centre, second) | {
-        "family": study.columns.family,
-        "incomplete_mean": about,
-        "incomplete_sd": spread,
-        "incomplete_columns": [
-            [column.name, column.kind, len(column.features)] for column in schema.incomplete
-        ],
-        "site_names": list(descriptions),
-        "seen": first["seen"],
-    }
+    sites = tuple(descriptions)
+    incomplete = Incomplete(about, spread, first["seen"])
+    scaling = _scaling(schema, centre, second, study.columns.family, sites, incomplete)
     _refuse_repeated(schema, second, study)
     return Agreement(schema, scaling, descriptions)
 
 
-def _sums(question: Message) -> Procedure[Tree]:
-    replies = yield question
-    parts = [reply["sums"] for reply in replies.values()]
+class Incomplete(NamedTuple):
+    """Moments of the incomplete covariates, and how many values of each were observed at each site."""
+
+    mean: np.ndarray
+    sd: np.ndarray
+    observed: np.ndarray
+
+
+def _sums(question: Question) -> Procedure[Arrays]:
+    replies = yield from ask_each(question)
+    parts = [reply.sums for reply in replies.values()]
     return {key: np.stack([part[key] for part in parts]) for key in parts[0]}
 
 
-def _scaling(schema: Schema, centre: np.ndarray, sums: Tree) -> Tree:
+def _scaling(
+    schema: Schema,
+    centre: np.ndarray,
+    sums: Arrays,
+    family: str,
+    sites: tuple[str, ...],
+    incomplete: Incomplete,
+) -> Scaling:
     total = sums["count"].sum()
     sd = np.sqrt(sums["power2"].sum(axis=0) / total)
     binary = np.array(schema.binary, dtype=bool)
     # A rare flag divided by its sd would put its few people far outside everybody else.
     safe = np.append(np.where(binary, np.maximum(sd[:-1], FLAG_SCALE), sd[:-1]), sd[-1])
     covariance = sums["cross"].sum(axis=0)[:-1, :-1] / total
-    return {
-        "mean": centre[:-1],
-        "sd": safe[:-1],
-        "outcome_mean": float(centre[-1]),
-        "outcome_sd": float(safe[-1]),
-        "correlation": covariance / np.outer(safe[:-1], safe[:-1]),
-        "binary_rate": np.where(binary, centre[:-1], np.nan),
-        "site_moments": _site_moments(sums, safe, binary),
-        "counts": [int(count) for count in sums["count"]],
-    }
+    return Scaling(
+        mean=centre[:-1],
+        sd=safe[:-1],
+        outcome_mean=float(centre[-1]),
+        outcome_sd=float(safe[-1]),
+        correlation=covariance / np.outer(safe[:-1], safe[:-1]),
+        binary_rate=np.where(binary, centre[:-1], np.nan),
+        site_moments=_site_moments(sums, safe, binary),
+        counts=tuple(int(count) for count in sums["count"]),
+        family=family,
+        incomplete_mean=incomplete.mean,
+        incomplete_sd=incomplete.sd,
+        incomplete_columns=tuple(
+            IncompleteColumn(column.name, column.kind, len(column.features)) for column in schema.incomplete
+        ),
+        site_names=sites,
+        observed=incomplete.observed,
+    )
 
 
-def _site_moments(sums: Tree, sd: np.ndarray, binary: np.ndarray) -> np.ndarray:
+def _site_moments(sums: Arrays, sd: np.ndarray, binary: np.ndarray) -> np.ndarray:
     """x̃: mean, sd, skewness and excess kurtosis of each covariate at each site (binary: mean and sd only)."""
     count = sums["count"][:, None]
     m1, m2, m3, m4 = (sums[f"power{k}"][:, :-1] / count / sd[:-1] ** k for k in (1, 2, 3, 4))
@@ -93,7 +110,7 @@ def _site_moments(sums: Tree, sd: np.ndarray, binary: np.ndarray) -> np.ndarray:
     return np.concatenate([m1, np.sqrt(variance), *shape], axis=1)
 
 
-def _refuse_identical(sums: Tree, sites: tuple[str, ...]) -> None:
+def _refuse_identical(sums: Arrays, sites: tuple[str, ...]) -> None:
     """Equal in every moment, up to the order of the rows."""
     for i, j in combinations(range(len(sites)), 2):
         same_count = sums["count"][i] == sums["count"][j]
@@ -110,7 +127,7 @@ def _close(left: np.ndarray, right: np.ndarray) -> bool:
     return np.allclose(left, right, rtol=1e-9, atol=1e-9 * float(np.max(np.abs(left))))
 
 
-def _refuse_constant(schema: Schema, centre: np.ndarray, sums: Tree, study: Study) -> None:
+def _refuse_constant(schema: Schema, centre: np.ndarray, sums: Arrays, study: Study) -> None:
     sd = np.sqrt(sums["power2"].sum(axis=0) / sums["count"].sum())
     flat = _flat(sd, centre)
     constant = [name for name, flag in zip(schema.features, flat[:-1], strict=True) if flag]
@@ -138,7 +155,7 @@ def _refuse(constant: list[str]) -> None:
         )
 
 
-def _refuse_repeated(schema: Schema, sums: Tree, study: Study) -> None:
+def _refuse_repeated(schema: Schema, sums: Arrays, study: Study) -> None:
     cross = sums["cross"].sum(axis=0)
     spread = np.sqrt(np.diagonal(cross))
     correlation = np.abs(cross) / np.outer(spread, spread) - np.eye(len(spread))

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from unpooled.errors import MessageError, SiteLost
-from unpooled.protocol.messages import Tree
 
 
-def require_alike(trees: Mapping[str, Tree]) -> None:
+def require_alike(trees: Mapping[str, PyTree]) -> None:
     """Refuse the one that is not like the others, by its site's name."""
     if len(trees) < 2:
         return
@@ -37,11 +37,11 @@ def require_alike(trees: Mapping[str, Tree]) -> None:
             raise SiteLost(site, "numbers in its answer are not finite, where those of other sites are")
 
 
-def _shape(tree: Tree) -> tuple[str, ...]:
+def _shape(tree: PyTree) -> tuple[str, ...]:
     leaves, structure = jax.tree.flatten(tree)
     return str(structure), *(f"{np.shape(leaf)}{np.asarray(leaf).dtype.kind}" for leaf in leaves)
 
 
-def _finite(leaf: Tree) -> bool:
+def _finite(leaf: np.ndarray) -> bool:
     values = np.asarray(leaf)
     return values.dtype.kind != "f" or bool(np.all(np.isfinite(values)))

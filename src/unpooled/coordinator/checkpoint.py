@@ -16,7 +16,7 @@ import msgpack
 
 from unpooled.errors import MessageError, ResultsError
 from unpooled.protocol.codec import decode, encode
-from unpooled.protocol.messages import Message, Statistics, Tree
+from unpooled.protocol.messages import Message, Question, SiteReplies
 
 
 class Checkpoint:
@@ -33,7 +33,7 @@ class Checkpoint:
         """How many rounds are on record."""
         return len(self._stored)
 
-    def recall(self, question: Message) -> Tree | None:
+    def recall(self, question: Question) -> Message | None:
         """The stored reply to this question, or None past the end of the record."""
         if self._next >= len(self._stored):
             return None
@@ -47,9 +47,9 @@ class Checkpoint:
         self._next += 1
         return _decoded(reply, self._path)
 
-    def append(self, question: Message, reply: Tree) -> None:
+    def append(self, question: Question, reply: Message) -> None:
         """Record one round; on disk before the next question is put."""
-        record = (_digest(question), _bytes(reply))
+        record = (_digest(question), encode(reply))
         self._stored.append(record)
         self._next += 1
         with writing(self._path.parent), self._path.open("ab") as file:
@@ -57,20 +57,22 @@ class Checkpoint:
             file.flush()
 
 
-def require_same(before: Tree, now: Tree) -> None:
+def require_same(stored: Message, found: Message) -> None:
     """Refuse to go on where a site left, came, or describes another table than when the study began."""
+    assert isinstance(stored, SiteReplies) and isinstance(found, SiteReplies)
+    before, now = stored.replies, found.replies
     parts = {
         "another table at": [
-            site for site in now if site in before and _bytes(before[site]) != _bytes(now[site])
+            site for site in now if site in before and encode(before[site]) != encode(now[site])
         ],
         "no longer in the study": [site for site in before if site not in now],
         "new in the study": [site for site in now if site not in before],
     }
-    found = [f"{what}: {', '.join(sites)}" for what, sites in parts.items() if sites]
-    if found:
+    changes = [f"{what}: {', '.join(sites)}" for what, sites in parts.items() if sites]
+    if changes:
         raise ResultsError(
             "a resumed study must meet the tables it began with",
-            found="; ".join(found),
+            found="; ".join(changes),
             remedy="bring the old sites and tables back, or start a new results folder",
         )
 
@@ -89,22 +91,15 @@ def writing(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def _bytes(reply: Tree) -> bytes:
-    return encode(Statistics(total=reply))
-
-
-def _digest(question: Message) -> bytes:
+def _digest(question: Question) -> bytes:
     return hashlib.sha256(encode(question)).digest()
 
 
-def _decoded(reply: bytes, path: Path) -> Tree:
+def _decoded(reply: bytes, path: Path) -> Message:
     try:
-        message = decode(reply)
+        return decode(reply)
     except MessageError:  # its advice is for parties that talk to each other, not for a file
         raise _damaged(path) from None
-    if not isinstance(message, Statistics):
-        raise _damaged(path)
-    return message.total
 
 
 def _read(path: Path) -> list[tuple[bytes, bytes]]:

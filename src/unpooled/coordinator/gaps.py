@@ -8,8 +8,8 @@ import numpy as np
 
 from unpooled.coordinator.agreement import Agreement
 from unpooled.maths.patterns import Pattern
-from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.messages import Gaps
+from unpooled.optimise.procedure import Procedure, ask_each
+from unpooled.protocol.messages import MissingPatterns
 
 
 class Gathered(NamedTuple):
@@ -23,8 +23,12 @@ class Gathered(NamedTuple):
 def gather_gaps(agreement: Agreement) -> Procedure[Gathered]:
     """One round after the agreement's."""
     scaling, arms = agreement.scaling, agreement.descriptions.values()
-    treated = sum(one.arms.get(agreement.schema.treated, 0) for one in arms) / sum(scaling["counts"])
-    centre = [*scaling["mean"], *scaling["incomplete_mean"], treated, scaling["outcome_mean"]]
-    replies = yield Gaps(agreement.schema.model_dump(mode="json"), np.array(centre))
-    patterns = {site: tuple(Pattern(**one) for one in reply["patterns"]) for site, reply in replies.items()}
-    return Gathered(agreement, patterns, {site: reply["withheld"] for site, reply in replies.items()})
+    treated = sum(one.arms.get(agreement.schema.treated, 0) for one in arms) / sum(scaling.counts)
+    centre = [*scaling.mean, *scaling.incomplete_mean, treated, scaling.outcome_mean]
+    replies = yield from ask_each(MissingPatterns(agreement.schema, np.array(centre)))
+    patterns = {site: reply.patterns for site, reply in replies.items()}
+    withheld = {
+        site: {"patterns": reply.withheld_patterns, "rows": reply.withheld_rows}
+        for site, reply in replies.items()
+    }
+    return Gathered(agreement, patterns, withheld)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from unpooled.coordinator.aggregate import aggregate
 from unpooled.coordinator.checkpoint import Checkpoint, require_same
 from unpooled.maths.threads import one_blas_thread
 from unpooled.optimise.procedure import Procedure, plain
 from unpooled.protocol.engine import Engine, Traffic
-from unpooled.protocol.messages import Adopt, Describe, Message, Summarise, Tree, label
+from unpooled.protocol.messages import Message, Question
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Conduct(Generic[T]):
         self._procedure, self._engine, self._checkpoint = procedure, engine, checkpoint
 
     def __iter__(self) -> Iterator[Round]:
-        reply: Tree = None
+        reply: Any = None
         number = 0
         try:
             while True:
@@ -55,12 +55,11 @@ class Conduct(Generic[T]):
         finally:
             self._procedure.close()
 
-    def _round(self, number: int, question: Message, objective: float | None) -> tuple[Tree, Round]:
+    def _round(self, number: int, question: Question, objective: float | None) -> tuple[Message, Round]:
         start = time.perf_counter()
         stored = None if self._checkpoint is None else self._checkpoint.recall(question)
-        # A site that restarts has to adopt the schema again, and its table may have changed meanwhile, so
-        # these questions are always put.
-        if stored is not None and not isinstance(question, Describe | Summarise | Adopt):
+        # A site that restarted must adopt the study again, and its table may have changed meanwhile.
+        if stored is not None and not question.repeated_on_resume:
             return stored, self._record(number, question, start, {}, True, objective)
         replies, traffic = self._engine.exchange(question)
         reply = aggregate(replies)
@@ -74,13 +73,13 @@ class Conduct(Generic[T]):
     @staticmethod
     def _record(
         number: int,
-        question: Message,
+        question: Question,
         start: float,
         traffic: dict[str, Traffic],
         replayed: bool,
         objective: float | None,
     ) -> Round:
-        return Round(number, label(question), time.perf_counter() - start, traffic, replayed, objective)
+        return Round(number, question.label, time.perf_counter() - start, traffic, replayed, objective)
 
 
 def run(procedure: Procedure[T], engine: Engine) -> T:

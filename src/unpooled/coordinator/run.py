@@ -1,47 +1,153 @@
-"""A whole study as one procedure: agree, adopt, fit."""
+"""Run a study from its first question to its result: progress, journal, resumption, lost sites."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from unpooled.coordinator.agreement import Agreement, reach_agreement
-from unpooled.methods.diagnostics.study_diagnostics import look
-from unpooled.methods.method import Fitted, Method
+from unpooled.coordinator.checkpoint import Checkpoint, writing
+from unpooled.coordinator.journal import Journal
+from unpooled.coordinator.result import StudyResult
+from unpooled.coordinator.rounds import Conduct, Round
+from unpooled.errors import SiteLost
+from unpooled.methods import method as methods
+from unpooled.methods.diagnostics import rounds as diagnostic_rounds
+from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
+from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, side_by_side
-from unpooled.protocol.messages import Adopt, Tree
-from unpooled.study import Study
+from unpooled.protocol.engine import Engine
+from unpooled.protocol.messages import Adopt
+from unpooled.protocol.records import Scaling
+from unpooled.study import Schema, Study
 
 ROUNDS_BEFORE_FITTING = 4
 """Describe, two sums, adopt."""
+LOST_SITES = "lost_sites.json"
+
+Watcher = Callable[[Round], None]
+
+
+def run_study(
+    study: Study,
+    engine: Engine,
+    *,
+    watch: Watcher | None = None,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    journal: Path | None = None,
+) -> StudyResult:
+    """Fit a study over an engine's sites.
+
+    Parameters
+    ----------
+    study : Study
+        The question, with the method and its settings.
+    engine : Engine
+        How messages reach the sites.
+    watch : callable, optional
+        Called with every finished `Round`.
+    checkpoint : path, optional
+        Where every round is recorded; with `resume`, the study continues from there.
+    journal : path, optional
+        Where one JSON line per round is written.
+    """
+    study = methods.spelled_out(study)
+    record = Journal(journal)
+    stored = None if checkpoint is None else Checkpoint(checkpoint, resume=resume)
+    folder = None if checkpoint is None else checkpoint.parent
+    lost = LostSites(engine, study.min_sites, folder, resume=resume)
+    while True:
+        conduct = Conduct(study_procedure(study), engine, stored)
+        try:
+            for happened in conduct:
+                record.record(happened)
+                if watch is not None:
+                    watch(happened)
+            break
+        except SiteLost as error:
+            lost.lose(error)
+            stored = None if checkpoint is None else Checkpoint(checkpoint)
+    return _result(study, conduct.result, record, lost.reasons)
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Everything the coordinator holds at the end of a study."""
+class Fitted:
+    """Everything the procedure of a study returns."""
 
     agreement: Agreement
-    context: Tree
-    fitted: Fitted
-    looked: Tree = None
+    context: Any
+    fit: Fit
+    diagnostics: DiagnosticStatistics | Unavailable | None
 
 
-def study_rounds(study: Study, method: Method, settings: Any) -> Procedure[Outcome]:
-    """The procedure of one study; who asks whom is the engine's business."""
+def study_procedure(study: Study) -> Procedure[Fitted]:
+    """A whole study as one procedure: agree, adopt, fit; the diagnostics run beside the fit."""
+    method = methods.find(study.method.name)
+    settings = methods.settings_of(method, study.method.settings)
     agreement = yield from reach_agreement(study)
     context = method.context(settings, agreement.scaling, study.seed)
-    yield Adopt(
-        schema=agreement.schema.model_dump(mode="json"),
-        scaling=agreement.scaling,
-        method=study.method.name,
-        settings=settings.model_dump(mode="json"),
-        context=context,
-        seed=study.seed,
-        sites=tuple(agreement.descriptions),
-        look=study.look,
-    )
+    yield adoption(study, agreement.schema, agreement.scaling, context)
     fit = method.fit(settings, context, study.seed)
-    if not study.look:
-        return Outcome(agreement, context, (yield from fit))
-    fitted, looked = yield from side_by_side(fit, look(agreement.scaling))
-    return Outcome(agreement, context, fitted, looked)
+    if not study.diagnostics:
+        return Fitted(agreement, context, (yield from fit), None)
+    found = yield from side_by_side(fit, diagnostic_rounds.diagnose(agreement.scaling))
+    return Fitted(agreement, context, *found)
+
+
+def adoption(study: Study, schema: Schema, scaling: Scaling, context: Any) -> Adopt:
+    """The question by which the sites adopt a study; the method's settings must be spelled out."""
+    return Adopt(
+        schema=schema,
+        scaling=scaling,
+        method=study.method.name,
+        settings=study.method.settings,
+        context={item.name: getattr(context, item.name) for item in fields(context)},
+        seed=study.seed,
+        sites=scaling.site_names,
+        diagnostics=study.diagnostics,
+    )
+
+
+class LostSites:
+    """Sites that became unreachable, and why; recorded beside the checkpoint, so a resumed study knows."""
+
+    def __init__(self, engine: Engine, least: int | None, folder: Path | None, *, resume: bool) -> None:
+        self._engine, self._least = engine, least
+        self._path = None if folder is None else folder / LOST_SITES
+        self.reasons: dict[str, str] = {}
+        if resume and self._path is not None and self._path.exists():
+            self.reasons = json.loads(self._path.read_text(encoding="utf-8"))
+            for site in self.reasons:
+                engine.go_on_without(site)
+
+    def lose(self, lost: SiteLost) -> None:
+        """Continue with the other sites, or raise if too few remain."""
+        others = len(self._engine.sites) - 1
+        if self._least is None or others < self._least:
+            raise lost
+        self._engine.go_on_without(lost.site)
+        self.reasons[lost.site] = lost.reason
+        if self._path is not None:
+            with writing(self._path.parent):
+                self._path.write_text(json.dumps(self.reasons), encoding="utf-8")
+
+
+def _result(study: Study, found: Fitted, journal: Journal, lost: dict[str, str]) -> StudyResult:
+    scaling = found.agreement.scaling
+    return StudyResult(
+        study=study,
+        schema=found.agreement.schema,
+        scaling=scaling,
+        context=found.context,
+        draws=found.fit.draws,
+        site_effects=found.fit.site_effects * scaling.outcome_sd,
+        fit_diagnostics=found.fit.diagnostics,
+        diagnostic_statistics=found.diagnostics,
+        cost=journal.cost(),
+        lost_sites=lost,
+        rounds=tuple(journal.rounds),
+    )

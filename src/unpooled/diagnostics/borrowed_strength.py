@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
+from unpooled.disclosure.by_site import Diagnostics
 
-def borrowed(diagnostics: Mapping[str, Any], sites: Sequence[str]) -> pd.DataFrame | None:
+
+def borrowed(diagnostics: Diagnostics, sites: Sequence[str]) -> pd.DataFrame | None:
     """The share of each site's fit (row) that comes from each site's people (column); None if not told.
 
-    >>> told = {"chosen": "observed", "observed": {"borrowed": [[0.9, 0.1], [0.3, 0.7]]}}
+    >>> shares = BySite(np.array([[0.9, 0.1], [0.3, 0.7]]), axes=2)
+    >>> told = {"chosen": "observed", "observed": {"borrowed": shares}}
     >>> float(borrowed(told, ["north", "south"]).loc["south", "north"])
     0.3
     """
@@ -21,5 +22,5 @@ def borrowed(diagnostics: Mapping[str, Any], sites: Sequence[str]) -> pd.DataFra
         return None
     names = list(sites)
     return pd.DataFrame(
-        np.asarray(found), index=pd.Index(names, name="site"), columns=pd.Index(names, name="from")
+        found.values, index=pd.Index(names, name="site"), columns=pd.Index(names, name="from")
     )

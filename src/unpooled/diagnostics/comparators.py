@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from unpooled.diagnostics.heterogeneity import with_interval
-from unpooled.protocol.messages import Tree
+from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
 
 NAMES = {
     "difference": "unadjusted difference",
@@ -16,12 +16,9 @@ NAMES = {
 }
 
 
-def comparators(looked: Tree, scale: float, pooled: dict[str, Any]) -> pd.DataFrame:
+def comparators(statistics: DiagnosticStatistics, scale: float, pooled: dict[str, Any]) -> pd.DataFrame:
     """estimator, estimate, standard_error, lower, upper."""
-    rows = [
-        (name, scale * float(looked[key]["estimate"]), scale * float(looked[key]["error"]))
-        for key, name in NAMES.items()
-    ]
+    rows = [(name, *(scale * number for number in getattr(statistics, key))) for key, name in NAMES.items()]
     for effects in ("fixed", "random") if pooled else ():
         one = pooled[effects]
         rows.append((f"meta-analysis, {effects} effects", one["estimate"], one["standard_error"]))

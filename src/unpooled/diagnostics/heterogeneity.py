@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from unpooled.maths.meta_analysis import SMALLEST_ERROR, pool
 from unpooled.maths.meta_analysis import heterogeneity as spread_of
 from unpooled.methods.aipw.estimates import of_scores, stacked_scores
-from unpooled.protocol.messages import Tree
+from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
 
 REACH = float(ndtri(0.975))
 
@@ -24,12 +24,11 @@ def with_interval(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def site_estimates(
-    looked: Tree, scale: float, counts: Mapping[str, int], hidden: Mapping[str, str]
+    statistics: DiagnosticStatistics, scale: float, counts: Mapping[str, int], hidden: Mapping[str, str]
 ) -> pd.DataFrame:
     """site, people, estimate, standard_error, lower, upper."""
-    found = looked["sites"]
-    columns = {"people": found["people"], "estimate": scale * found["estimate"]}
-    frame = pd.DataFrame({"site": list(counts), **columns, "standard_error": scale * found["error"]})
+    columns = {"people": statistics.site_people, "estimate": scale * statistics.site_estimates}
+    frame = pd.DataFrame({"site": list(counts), **columns, "standard_error": scale * statistics.site_errors})
     shown = np.array([site not in hidden for site in counts])
     return with_interval(frame.loc[shown].reset_index(drop=True))
 
@@ -52,14 +51,13 @@ def pooled(sites: pd.DataFrame, scale: float) -> dict[str, Any]:
 
 
 def leave_one_out(
-    looked: Tree, scale: float, counts: Mapping[str, int], hidden: Mapping[str, str]
+    statistics: DiagnosticStatistics, scale: float, counts: Mapping[str, int], hidden: Mapping[str, str]
 ) -> pd.DataFrame:
     """All people but one site's, for every site that may be shown; regressions are not fitted again.
 
     As of one table of them: errors by site, added up, would tell of each hidden site beside the total's.
     """
-    found = looked["sites"]
-    people, mean, error = (np.asarray(found[name]) for name in ("people", "estimate", "error"))
+    people, mean, error = statistics.site_people, statistics.site_estimates, statistics.site_errors
     squares = people * error**2 * np.maximum(people - 1.0, 1.0)
     sums = {"people": people, "mean": mean, "squares": squares}
     rows = []

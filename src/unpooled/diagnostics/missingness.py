@@ -12,12 +12,12 @@ from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.gaps import Gathered, gather_gaps
 from unpooled.coordinator.rounds import run
 from unpooled.data import Table
+from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import DataError
 from unpooled.maths.little import McarTest, Stratified, Vote, little, stratified, vote
 from unpooled.maths.patterns import Pattern, merged
 from unpooled.protocol.engine import Engine
-from unpooled.site.limits import NONE, Limits
 from unpooled.study import ALL_SITES, Study
 
 LEVEL = 0.05
@@ -37,7 +37,7 @@ class Missingness:
     stratified: Stratified
     vote: Vote
     withheld: dict[str, dict[str, int]]
-    why_not: str = ""
+    unavailable_reason: str = ""
     """Why the pooled test is not possible."""
 
 
@@ -73,9 +73,9 @@ def of_agreed(agreement: Agreement, engine: Engine) -> Missingness:
 def _shares(gathered: Gathered) -> pd.DataFrame:
     """Share missing of each incomplete column: at each site, and over all."""
     scaling, schema = gathered.agreement.scaling, gathered.agreement.schema
-    counts = np.array(scaling["counts"])
+    counts = np.array(scaling.counts)
     first = np.cumsum([0, *[len(column.features) for column in schema.incomplete]])[:-1]
-    seen = np.asarray(scaling["seen"])[:, first]
+    seen = np.asarray(scaling.observed)[:, first]
     shares = 1.0 - np.vstack([seen / counts[:, None], seen.sum(axis=0) / counts.sum()])
     names = [column.name for column in schema.incomplete]
     return pd.DataFrame(shares, index=[*gathered.agreement.descriptions, ALL_SITES], columns=names)

@@ -12,22 +12,24 @@ import numpy as np
 from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.journal import Journal, line
 from unpooled.coordinator.rounds import Conduct
+from unpooled.coordinator.run import adoption
 from unpooled.data import Table
 from unpooled.data.presence import column
 from unpooled.data.sentinels import sentinel
 from unpooled.diagnostics.disclosure import Line, left, reveals
 from unpooled.diagnostics.missingness import Missingness, of_agreed
 from unpooled.diagnostics.overlap import Overlap, overlaps
+from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.methods import method as methods
-from unpooled.methods.diagnostics import study_diagnostics
+from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import Adopt, Adopted, Describe, Message, Refusal, Summarise
+from unpooled.protocol.messages import Adopted, Describe, Question, Refusal, Summarise
+from unpooled.protocol.records import Parameters, Scaling
 from unpooled.protocol.stage import Objective, Stage
 from unpooled.site.answer import answer
-from unpooled.site.limits import NONE, Limits
 from unpooled.site.site import Site
-from unpooled.study import Study
+from unpooled.study import Schema, Study
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,9 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
         journal.record(happened)
     agreement = conduct.result
     context = method.context(settings, agreement.scaling, study.seed)
-    questions = _questions(study, agreement, settings, context)
+    questions = first_questions(methods.spelled_out(study), agreement.schema, agreement.scaling, context)
     lines = [line(happened) for happened in journal.rounds]
-    stages = study_diagnostics.joined(method.stages(settings, context), agreement.scaling, study.look)
+    stages = diagnostic_rounds.joined(method.stages(settings, context), agreement.scaling, study.diagnostics)
     leaving = foreseen(stages, settings, len(agreement.schema.features), lines)
     refusals = {name: refused(site, questions) for name, site in opened.items()}
     return Preview(
@@ -92,18 +94,12 @@ def _codes(sites: Mapping[str, Site], study: Study) -> list[str]:
     return found
 
 
-def _questions(study: Study, agreement: Agreement, settings: Any, context: Any) -> list[Message]:
+def first_questions(study: Study, schema: Schema, scaling: Scaling, context: Any) -> list[Question]:
     """What every site is asked before the first stage."""
-    schema = agreement.schema.model_dump(mode="json")
-    sites = tuple(agreement.descriptions)
-    chosen = settings.model_dump(mode="json")
-    adopt = Adopt(
-        schema, agreement.scaling, study.method.name, chosen, context, study.seed, sites, study.look
-    )
-    return [Describe(study.columns.model_dump(mode="json")), Summarise(schema), adopt]
+    return [Describe(study.columns), Summarise(schema), adoption(study, schema, scaling, context)]
 
 
-def refused(site: Site, questions: list[Message], limits: Limits | None = None) -> list[str]:
+def refused(site: Site, questions: list[Question], limits: Limits | None = None) -> list[str]:
     """What a site would refuse under its default limits; the site itself stays as it is."""
     strict = replace(site, limits=Limits() if limits is None else limits)
     replies = [answer(strict, question) for question in questions]
@@ -143,7 +139,7 @@ def _shape_bytes(stage: Stage, free: Any, features: int) -> int | None:
 
     people = np.zeros(2)
     rows = make_rows(np.zeros((2, features)), people, people, fold=people, site=0)
-    parameters = {"free": free, "fixed": {"fold": np.array(-1), "noise": np.zeros(2)}}
+    parameters = Parameters(free, {"fold": np.array(-1), "noise": np.zeros(2)})
     try:
         return _bytes(jax.eval_shape(stage.statistics, parameters, rows))
     except (KeyError, AttributeError, TypeError, IndexError, ValueError):

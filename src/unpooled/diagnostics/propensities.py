@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from unpooled.diagnostics.table_one import ARMS
-from unpooled.diagnostics.withholding import few
+from unpooled.disclosure.withheld import few
 from unpooled.methods.diagnostics.balance import BINS
-from unpooled.protocol.messages import Tree
+from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
 from unpooled.study import ALL_SITES
 
 EXTREME = 0.1
@@ -19,13 +19,15 @@ NEAREST = 5.0
 """What people by propensity are rounded to."""
 
 
-def histogram(looked: Tree, counts: Mapping[str, int], hidden: Mapping[str, str]) -> pd.DataFrame:
+def histogram(
+    statistics: DiagnosticStatistics, counts: Mapping[str, int], hidden: Mapping[str, str]
+) -> pd.DataFrame:
     """People by site, arm and twentieth of the propensity, to the nearest 5; empty where they are few.
 
     Rounded, because all sites' less those of all but one would tell of the bins that one site kept back.
     """
-    total = np.asarray(looked["total"]["histogram"])
-    each, shown = (np.asarray(looked["each"][name]) for name in ("histogram", "shown"))
+    total = np.asarray(statistics.summed["histogram"])
+    each, shown = (np.asarray(statistics.per_site[name]) for name in ("histogram", "shown"))
     parts = [
         _bins(site, each[place], shown[place] > 0.0)
         for place, site in enumerate(counts)
@@ -34,33 +36,37 @@ def histogram(looked: Tree, counts: Mapping[str, int], hidden: Mapping[str, str]
     return pd.concat([*parts, _bins(ALL_SITES, total, ~few(total))], ignore_index=True)
 
 
-def weights(looked: Tree, counts: Mapping[str, int], hidden: Mapping[str, str]) -> pd.DataFrame:
+def weights(
+    statistics: DiagnosticStatistics, counts: Mapping[str, int], hidden: Mapping[str, str]
+) -> pd.DataFrame:
     """By site and arm: people, and how many equally weighted people their weights are worth."""
-    arms, sums, squares = (np.asarray(looked["each"][name]) for name in ("arms", "weights", "weight_squares"))
+    arms, sums, squares = (
+        np.asarray(statistics.per_site[name]) for name in ("arms", "weights", "weight_squares")
+    )
     rows = [
         (site, arm, arms[i, j], sums[i, j] ** 2 / squares[i, j])
         for i, site in enumerate(counts)
         if site not in hidden
         for j, arm in enumerate(ARMS)
     ]
-    total = looked["total"]
+    total = statistics.summed
     everybody = total["weights"] ** 2 / total["weight_squares"]
     rows += [(ALL_SITES, arm, total["arms"][j], everybody[j]) for j, arm in enumerate(ARMS)]
     return pd.DataFrame(rows, columns=["site", "arm", "people", "effective"])
 
 
-def outside_support(looked: Tree) -> float:
+def outside_support(statistics: DiagnosticStatistics) -> float:
     """Share of people in a twentieth of the propensity in which the other arm has nobody, at any site.
 
     To the nearest 5 people: it would tell how many are in a bin that is not shown.
     """
-    people = np.asarray(looked["total"]["histogram"])
+    people = np.asarray(statistics.summed["histogram"])
     return float(_rounded(people[:, np.any(people == 0, axis=0)].sum()) / people.sum())
 
 
-def extreme(looked: Tree) -> float:
+def extreme(statistics: DiagnosticStatistics) -> float:
     """Share of people with a propensity below 0.1 or above 0.9, to the nearest 5 people."""
-    people = np.asarray(looked["total"]["histogram"])
+    people = np.asarray(statistics.summed["histogram"])
     edge = round(EXTREME * BINS)
     return float(_rounded(people[:, :edge].sum() + people[:, -edge:].sum()) / people.sum())
 

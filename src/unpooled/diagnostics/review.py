@@ -9,23 +9,13 @@ import numpy as np
 
 from unpooled.coordinator.run import ROUNDS_BEFORE_FITTING
 from unpooled.data import describe
-from unpooled.diagnostics.preview import refused
+from unpooled.diagnostics.preview import first_questions, refused
+from unpooled.disclosure.limits import Limits
 from unpooled.methods import method as methods
-from unpooled.methods.diagnostics import study_diagnostics
-from unpooled.protocol.messages import (
-    Adopt,
-    Adopted,
-    Describe,
-    Described,
-    Gradient,
-    Patterns,
-    Refusal,
-    Summarise,
-    Summary,
-    Tree,
-)
+from unpooled.methods.diagnostics import rounds as diagnostic_rounds
+from unpooled.protocol.messages import Adopted, Described, Gradient, Patterns, Refusal, Summary
+from unpooled.protocol.records import IncompleteColumn, Scaling
 from unpooled.protocol.stage import Stage
-from unpooled.site.limits import Limits
 from unpooled.site.site import Site
 from unpooled.study import Column, Schema, Study, agree
 
@@ -54,21 +44,15 @@ def review(study: Study, site: Site) -> Review:
     schema = _schema(site)
     scaling = _scaling(schema, site, study)
     context = method.context(settings, scaling, study.seed)
-    sent, chosen = schema.model_dump(mode="json"), settings.model_dump(mode="json")
-    sites = tuple(scaling["site_names"])
-    questions = [
-        Describe(study.columns.model_dump(mode="json")),
-        Summarise(sent),
-        Adopt(sent, scaling, study.method.name, chosen, context, study.seed, sites, study.look),
-    ]
-    stages = study_diagnostics.joined(method.stages(settings, context), scaling, study.look)
+    questions = first_questions(methods.spelled_out(study), schema, scaling, context)
+    stages = diagnostic_rounds.joined(method.stages(settings, context), scaling, study.diagnostics)
     return Review(
         study,
         site.name,
         len(site.frame),
         site.limits,
         ROUNDS_BEFORE_FITTING
-        + max(method.most_rounds(settings), study_diagnostics.MOST_ROUNDS if study.look else 0),
+        + max(method.most_rounds(settings), diagnostic_rounds.MOST_ROUNDS if study.diagnostics else 0),
         _leaving(stages, incomplete=bool(study.columns.incomplete)),
         refused(site, questions, site.limits),
     )
@@ -77,7 +61,7 @@ def review(study: Study, site: Site) -> Review:
 def _leaving(stages: Mapping[str, Stage], *, incomplete: bool) -> dict[str, str]:
     found = {"describe": Described.reveals, "summarise": Summary.reveals}
     if incomplete:
-        found["gaps"] = Patterns.reveals
+        found["missing patterns"] = Patterns.reveals
     found["adopt"] = Adopted.reveals
     found |= {f"{name}: statistics": stage.reveals for name, stage in stages.items()}
     return {**found, "any stage: gradient": Gradient.reveals, "refusal": Refusal.reveals}
@@ -91,23 +75,25 @@ def _schema(site: Site) -> Schema:
     return agree({site.name: found.model_copy(update={"incomplete": incomplete})}, site.columns)
 
 
-def _scaling(schema: Schema, site: Site, study: Study) -> Tree:
+def _scaling(schema: Schema, site: Site, study: Study) -> Scaling:
     """Numbers in the shape of those that sites agree on, as if there were one other site, and a large one."""
     features, incomplete = len(schema.features), len(schema.incomplete_features)
     binary = np.array(schema.binary, dtype=bool)
-    return {
-        "mean": np.zeros(features),
-        "sd": np.ones(features),
-        "outcome_mean": 0.0,
-        "outcome_sd": 1.0,
-        "correlation": np.eye(features),
-        "binary_rate": np.where(binary, 0.5, np.nan),
-        "site_moments": np.zeros((2, 2 * features + 2 * int(np.sum(~binary)))),
-        "counts": [len(site.frame), MANY],
-        "family": study.columns.family,
-        "incomplete_mean": np.zeros(incomplete),
-        "incomplete_sd": np.ones(incomplete),
-        "incomplete_columns": [[one.name, one.kind, len(one.features)] for one in schema.incomplete],
-        "site_names": [site.name, f"not {site.name}"],
-        "seen": np.ones((2, incomplete)),
-    }
+    return Scaling(
+        mean=np.zeros(features),
+        sd=np.ones(features),
+        outcome_mean=0.0,
+        outcome_sd=1.0,
+        correlation=np.eye(features),
+        binary_rate=np.where(binary, 0.5, np.nan),
+        site_moments=np.zeros((2, 2 * features + 2 * int(np.sum(~binary)))),
+        counts=(len(site.frame), MANY),
+        family=study.columns.family,
+        incomplete_mean=np.zeros(incomplete),
+        incomplete_sd=np.ones(incomplete),
+        incomplete_columns=tuple(
+            IncompleteColumn(one.name, one.kind, len(one.features)) for one in schema.incomplete
+        ),
+        site_names=(site.name, f"not {site.name}"),
+        observed=np.ones((2, incomplete)),
+    )

@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from unpooled.diagnostics.withholding import complemented, few
+from unpooled.disclosure.withheld import complemented, few
 from unpooled.methods.diagnostics.regressors import Regressors
-from unpooled.protocol.messages import Tree
+from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
+from unpooled.protocol.records import Arrays
 from unpooled.study import ALL_SITES
 
 ARMS = ("control", "treated")
 
 
 def table_one(
-    looked: Tree,
+    statistics: DiagnosticStatistics,
     found: Regressors,
     counts: Mapping[str, int],
     hidden: Mapping[str, str],
@@ -28,30 +29,32 @@ def table_one(
     A column of several features (`widths`) is told as a whole: they leave its first level to be worked out.
     """
     features = slice(0, found.balanced)
-    each = {name: np.asarray(looked["each"][name])[..., features] for name in ("people", "sum", "square")}
-    total = {name: np.asarray(looked["total"][name])[..., features] for name in each}
-    arms, everybody = np.asarray(looked["each"]["arms"]), np.asarray(looked["total"]["arms"])
+    each = {
+        name: np.asarray(statistics.per_site[name])[..., features] for name in ("people", "sum", "square")
+    }
+    total = {name: np.asarray(statistics.summed[name])[..., features] for name in each}
+    arms, everybody = np.asarray(statistics.per_site["arms"]), np.asarray(statistics.summed["arms"])
     same = _same_column(widths)
     own, whole = _groups(each, arms, found, same), _groups(total, everybody, found, same)
-    kept = np.asarray(looked["each"]["kept"])[:, features] > 0.0
+    kept = np.asarray(statistics.per_site["kept"])[:, features] > 0.0
     kept &= np.array([site not in hidden for site in counts])[:, None]
     kept = _whole_columns(kept & ~np.any(few(own), axis=0), same)
     told = _whole_columns(complemented(kept, list(counts.values()), own, whole), same)
     rows = [
         _rows(name, _at(each, place), arms[place], told[place], found) for place, name in enumerate(counts)
     ]
-    last = _rows(ALL_SITES, total, everybody, told_of_all(looked, found, widths)[features], found)
+    last = _rows(ALL_SITES, total, everybody, told_of_all(statistics, found, widths)[features], found)
     return pd.concat([*rows, last], ignore_index=True)
 
 
-def told_of_all(looked: Tree, found: Regressors, widths: Sequence[int]) -> np.ndarray:
+def told_of_all(statistics: DiagnosticStatistics, found: Regressors, widths: Sequence[int]) -> np.ndarray:
     """Of which regressors over all sites' people every group is empty or large enough to be told of."""
     same = _same_column([*widths, *[1] * found.incomplete])
-    groups = _groups(looked["total"], np.asarray(looked["total"]["arms"]), found, same)
+    groups = _groups(statistics.summed, np.asarray(statistics.summed["arms"]), found, same)
     return _whole_columns(~np.any(few(groups), axis=0), same)
 
 
-def standardised_difference(sums: Tree, means: np.ndarray | None = None) -> np.ndarray:
+def standardised_difference(sums: Arrays, means: np.ndarray | None = None) -> np.ndarray:
     """Treated less control in sds of the arms, plain or of other means [arm, feature]."""
     own, sd = moments(sums)
     difference = np.diff(own if means is None else means, axis=0)[0]
@@ -59,7 +62,7 @@ def standardised_difference(sums: Tree, means: np.ndarray | None = None) -> np.n
     return np.divide(difference, spread, out=np.full_like(difference, np.nan), where=spread > 0.0)
 
 
-def moments(sums: Tree) -> tuple[np.ndarray, np.ndarray]:
+def moments(sums: Arrays) -> tuple[np.ndarray, np.ndarray]:
     """Mean and sd [arm, feature], in standard units; NaN of nobody."""
     people = np.where(sums["people"] > 0, sums["people"], np.nan)
     mean, square = sums["sum"] / people, sums["square"] / people
@@ -72,7 +75,7 @@ def _at(each: Mapping[str, np.ndarray], place: int) -> dict[str, np.ndarray]:
     return {name: found[place] for name, found in each.items()}
 
 
-def _groups(sums: Tree, arms: np.ndarray, found: Regressors, same: np.ndarray) -> np.ndarray:
+def _groups(sums: Arrays, arms: np.ndarray, found: Regressors, same: np.ndarray) -> np.ndarray:
     """[group, …, feature]: by arm the people with a value and those without it, and of flags those of either
     kind and of the column's first level, which has no flag."""
     people = np.asarray(sums["people"])
@@ -94,7 +97,7 @@ def _whole_columns(told: np.ndarray, same: np.ndarray) -> np.ndarray:
     return (~told).astype(int) @ same == 0
 
 
-def _rows(site: str, sums: Tree, arms: np.ndarray, told: np.ndarray, found: Regressors) -> pd.DataFrame:
+def _rows(site: str, sums: Arrays, arms: np.ndarray, told: np.ndarray, found: Regressors) -> pd.DataFrame:
     mean, sd = moments(sums)
     scale, centre = found.sd[: found.balanced], found.mean[: found.balanced]
     columns: dict[str, np.ndarray] = {}

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from unpooled.data import Table
+from unpooled.disclosure.limits import Limits
 from unpooled.errors import StudyError
-from unpooled.protocol.addressing import to_site
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
-from unpooled.protocol.messages import Message
+from unpooled.protocol.messages import Question, Reply
 from unpooled.site.answer import answer
-from unpooled.site.limits import Limits
 from unpooled.site.site import Site
 from unpooled.site.table import open_site
 from unpooled.study import ALL_SITES, Study
@@ -50,11 +49,13 @@ class InProcess:
     def go_on_without(self, site: str) -> None:
         del self._sites[site]
 
-    def exchange(self, question: Message) -> tuple[dict[str, Message], dict[str, Traffic]]:
-        def ask(place: int, site: Site) -> tuple[Message, Traffic]:
-            sent = encode(to_site(question, place))
+    def exchange(self, question: Question) -> tuple[dict[str, Reply], dict[str, Traffic]]:
+        def ask(place: int, site: Site) -> tuple[Reply, Traffic]:
+            sent = encode(question.to_site(place))
             returned = encode(answer(site, decode(sent)))
-            return decode(returned), Traffic(len(sent), len(returned))
+            reply = decode(returned)
+            assert isinstance(reply, Reply)
+            return reply, Traffic(len(sent), len(returned))
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             replies = pool.map(ask, range(len(self._sites)), self._sites.values())

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from unpooled.coordinator.result import StudyResult
 from unpooled.estimators.aipw import AIPW
 from unpooled.estimators.base import Estimator
 from unpooled.estimators.causal_fi import CausalFI
 from unpooled.estimators.causal_rff import CausalRFF
 from unpooled.estimators.fedci import FedCI
 from unpooled.estimators.meta_analysis import MetaAnalysis
-from unpooled.estimators.result import Result
+from unpooled.study import Study
 
 ESTIMATORS: dict[str, Callable[..., Estimator]] = {
     "aipw": AIPW,
@@ -20,18 +21,18 @@ ESTIMATORS: dict[str, Callable[..., Estimator]] = {
 }
 
 
-def of_study(method: str, settings: dict, seed: int) -> Estimator:
-    """The estimator a study file names."""
+def of_study(study: Study) -> Estimator:
+    """The estimator of the method that a study names."""
     from unpooled.methods.method import find, settings_of
 
-    checked = settings_of(find(method), settings)
-    return ESTIMATORS[method](seed=seed, **checked.model_dump())
+    checked = settings_of(find(study.method.name), study.method.settings)
+    return ESTIMATORS[study.method.name](seed=study.seed, **checked.model_dump())
 
 
 def load(folder: Path | str) -> Estimator:
     """A saved model; `attach` its sites' tables for effects of people."""
-    result = Result.load(Path(folder))
-    model = of_study(result.study.method.name, result.study.method.settings, result.study.seed)
+    result = StudyResult.load(Path(folder))
+    model = of_study(result.study)
     model.result_ = result
     return model
 
@@ -44,7 +45,6 @@ __all__ = [
     "Estimator",
     "FedCI",
     "MetaAnalysis",
-    "Result",
     "load",
     "of_study",
 ]

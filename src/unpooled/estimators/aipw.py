@@ -49,5 +49,5 @@ class AIPW(Estimator):
         taken over everybody, and standard errors count who happens to be at which site as chance.
         """
         result = self._fitted()
-        others = {ALL_SITES: result.diagnostics["overall"], "stacked": result.diagnostics["stacked"]}
+        others = {ALL_SITES: result.fit_diagnostics["overall"], "stacked": result.fit_diagnostics["stacked"]}
         return estimates_table(result, others, alpha)

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
 
 from unpooled.coordinator.aggregate import aggregate
-from unpooled.coordinator.attendance import Attendance
-from unpooled.coordinator.checkpoint import Checkpoint
-from unpooled.coordinator.journal import Journal
-from unpooled.coordinator.rounds import Conduct, Round
-from unpooled.coordinator.run import study_rounds
+from unpooled.coordinator.result import StudyResult
+from unpooled.coordinator.run import Watcher, adoption, run_study
 from unpooled.data import Table
-from unpooled.diagnostics.look import Look, look_at
+from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, of_result
+from unpooled.disclosure.limits import NONE, Limits
 from unpooled.effects.summary import combine, interval, table
 from unpooled.engines.in_process import InProcess, open_sites
-from unpooled.errors import SiteLost, StudyError, nearest
-from unpooled.estimators.result import Result
+from unpooled.errors import StudyError, nearest
 from unpooled.methods import method as methods
-from unpooled.protocol.engine import Elsewhere
+from unpooled.protocol.engine import RemoteSites
 from unpooled.site.effects import conditional_effects, individual_effects
-from unpooled.site.limits import NONE, Limits
+from unpooled.site.site import Site
 from unpooled.study import Study
-
-Watcher = Callable[[Round], None]
 
 
 class Estimator(BaseEstimator):
@@ -40,7 +36,7 @@ class Estimator(BaseEstimator):
     def fit(
         self,
         study: Study,
-        sites: Mapping[str, Table] | Elsewhere | None = None,
+        sites: Mapping[str, Table] | RemoteSites | None = None,
         *,
         limits: Limits = NONE,
         watch: Watcher | None = None,
@@ -66,37 +62,23 @@ class Estimator(BaseEstimator):
         journal : path, optional
             Where one JSON line per round is written.
         """
-        chosen = methods.find(self.method)
         parameters = self.get_params()
-        seed = parameters.pop("seed")
-        settings = methods.settings_of(chosen, parameters)
-        method = {"name": self.method, **settings.model_dump(mode="json")}
-        study = Study(**{**study.model_dump(), "seed": seed, "method": method})
-        if isinstance(sites, Elsewhere):
-            opened, way = {}, sites.engine(study)
+        study = methods.with_settings(study, self.method, parameters, parameters.pop("seed"))
+        if isinstance(sites, RemoteSites):
+            opened, connection = {}, sites.engine(study)
         else:
             opened = open_sites(study, sites, limits)
-            way = nullcontext(InProcess(opened))
-        record = Journal(None if journal is None else Path(journal))
-        path = None if checkpoint is None else Path(checkpoint)
-        kept = None if path is None else Checkpoint(path, resume=resume)
-        with way as engine:
-            folder = None if path is None else path.parent
-            attendance = Attendance(engine, study.min_sites, folder, resume=resume)
-            while True:
-                conduct = Conduct(study_rounds(study, chosen, settings), engine, kept)
-                try:
-                    for happened in conduct:
-                        record.record(happened)
-                        if watch is not None:
-                            watch(happened)
-                    break
-                except SiteLost as lost:
-                    attendance.lose(lost)
-                    kept = None if path is None else Checkpoint(path)
-        self.result_ = Result.of(study, conduct.result, record.cost(), attendance.left_out)
+            connection = nullcontext(InProcess(opened))
+        with connection as engine:
+            self.result_ = run_study(
+                study,
+                engine,
+                watch=watch,
+                checkpoint=None if checkpoint is None else Path(checkpoint),
+                resume=resume,
+                journal=None if journal is None else Path(journal),
+            )
         self.sites_ = opened
-        self.journal_ = record
         return self
 
     # ------------------------------------------------------------------ populations
@@ -122,9 +104,9 @@ class Estimator(BaseEstimator):
         result = self._fitted()
         return table(result.site_effects, result.sites, result.counts, alpha)
 
-    def look(self) -> Look:
-        """Balance, overlap, agreement of the sites and simpler estimates of a study with ``look=True``."""
-        return look_at(self._fitted())
+    def diagnostics(self) -> StudyDiagnostics:
+        """Balance, overlap, agreement of sites and simpler estimates; needs ``Study(diagnostics=True)``."""
+        return of_result(self._fitted())
 
     # ----------------------------------------------------------------------- people
 
@@ -164,13 +146,9 @@ class Estimator(BaseEstimator):
 
     def report(self, path: Path | str) -> Path:
         """One HTML file to hand on: the answer, its figures and checks, and what left each site."""
-        from unpooled.report.folder import report_alone
-        from unpooled.report.results import alone
-
-        path = Path(path)
         self._fitted()
-        path.write_text(report_alone(self, alone(self)), encoding="utf-8")
-        return path
+        # The report stands above the estimators, so it is looked up by name.
+        return import_module("unpooled.report.results").write_report_alone(self, Path(path))
 
     def attach(self, sites: Mapping[str, Table] | None = None, *, limits: Limits = NONE) -> Self:
         """Stand a loaded model beside its sites' tables again, for effects of people."""
@@ -178,12 +156,13 @@ class Estimator(BaseEstimator):
         opened = open_sites(result.study, sites, limits)
         for name in opened:
             self._known(name)
-        replies, _ = InProcess(opened).exchange(result.adopt())
+        adopt = adoption(result.study, result.schema, result.scaling, result.context)
+        replies, _ = InProcess(opened).exchange(adopt)
         aggregate(replies)  # a refusal becomes an error
         self.sites_ = opened
         return self
 
-    def _fitted(self) -> Result:
+    def _fitted(self) -> StudyResult:
         if not hasattr(self, "result_"):
             raise StudyError(
                 "the estimator must be fitted", found="no fit yet", remedy="call fit(study, sites) first"
@@ -198,7 +177,7 @@ class Estimator(BaseEstimator):
             )
         return site
 
-    def _beside(self, site: str) -> Any:
+    def _beside(self, site: str) -> Site:
         self._known(site)
         if not hasattr(self, "sites_"):
             raise StudyError(

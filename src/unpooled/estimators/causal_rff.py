@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pandas as pd
 
 from unpooled.diagnostics.borrowed_strength import borrowed
 from unpooled.diagnostics.study_bounds import study_bounds
+from unpooled.disclosure.by_site import Diagnostics
 from unpooled.errors import StudyError
 from unpooled.estimators.base import Estimator
 
@@ -81,9 +81,9 @@ class CausalRFF(Estimator):
         Floors under the error of coefficients at the worst truth, mostly far below any real error.
         """
         result = self._fitted()
-        found = study_bounds(result.diagnostics, result.context, result.counts)
+        found = study_bounds(result.fit_diagnostics, result.context, result.counts)
         if found is None:
-            raise _not_told(result.diagnostics)
+            raise _not_told(result.fit_diagnostics)
         return found
 
     def borrowed(self) -> pd.DataFrame:
@@ -92,19 +92,13 @@ class CausalRFF(Estimator):
         The diagonal is a site's own share. `docs/decisions/0010-borrowed-share.md` says what exactly it is.
         """
         result = self._fitted()
-        shares = borrowed(result.diagnostics, result.sites)
+        shares = borrowed(result.fit_diagnostics, result.sites)
         if shares is None:
-            raise _not_told(result.diagnostics)
+            raise _not_told(result.fit_diagnostics)
         return shares
 
-    def plot_borrowed(self, path: Path | str) -> Path:
-        """The borrowed shares as a figure at `path`, and as a table beside it."""
-        from unpooled.report.drawing import draw_borrowed
 
-        return draw_borrowed(self.borrowed(), Path(path))
-
-
-def _not_told(diagnostics: dict[str, Any]) -> StudyError:
+def _not_told(diagnostics: Diagnostics) -> StudyError:
     return StudyError(
         "borrowed shares are told by regressions and latent classes",
         found=f"the model chosen is '{diagnostics.get('chosen')}'",

@@ -9,14 +9,17 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from unpooled.estimators.result import Result
+from unpooled.coordinator.result import StudyResult
 
 
-def estimates_table(result: Result, others: Mapping[str, Mapping[str, Any]], alpha: float) -> pd.DataFrame:
+def estimates_table(
+    result: StudyResult, others: Mapping[str, Mapping[str, Any]], alpha: float
+) -> pd.DataFrame:
     """One row per site, then the others by name: estimate, standard error and normal interval."""
-    found = [result.diagnostics["sites"], *others.values()]
+    sites = result.fit_diagnostics["sites"]
     estimate, error = (
-        np.concatenate([np.atleast_1d(one[name]) for one in found]) for name in ("estimate", "standard_error")
+        np.append(sites[name].values, [one[name] for one in others.values()])
+        for name in ("estimate", "standard_error")
     )
     reach = ndtri(1.0 - alpha / 2.0) * error
     columns = {

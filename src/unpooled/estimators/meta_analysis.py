@@ -43,9 +43,9 @@ class MetaAnalysis(Estimator):
     def estimates(self, *, alpha: float = 0.05) -> pd.DataFrame:
         """Each site's own estimate, not shrunken, and the pooled ones with fixed and with random effects."""
         result = self._fitted()
-        others = {f"{name} effects": result.diagnostics[name] for name in ("fixed", "random")}
+        others = {f"{name} effects": result.fit_diagnostics[name] for name in ("fixed", "random")}
         return estimates_table(result, others, alpha)
 
     def heterogeneity(self) -> pd.Series:
         """Cochran's Q with its degrees of freedom and p-value, I², and τ² in the outcome's units squared."""
-        return pd.Series(self._fitted().diagnostics["heterogeneity"])
+        return pd.Series(self._fitted().fit_diagnostics["heterogeneity"])

@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 from unpooled.data import Table
+from unpooled.disclosure.limits import NONE, Limits
 from unpooled.errors import StudyError
 from unpooled.estimators.base import Watcher
 from unpooled.estimators.causal_fi import CausalFI
 from unpooled.methods.causal_fi.shifts import ARMS, Shift, require_known
-from unpooled.site.limits import NONE, Limits
 from unpooled.study import Study
 
 SIZES = (-0.5, -0.25, 0.0, 0.25, 0.5)
@@ -65,7 +65,7 @@ def sensitivity(
         require_known("arm", arm, list(ARMS), "control or treated")
     asked = model.get_params()
     main = CausalFI(**asked).fit(study, sites, limits=limits, watch=watch)
-    structure = str(main.result_.diagnostics["structure"])
+    structure = str(main.result_.fit_diagnostics["structure"])
     rows = []
     for size in sorted({0.0, *map(float, sizes)}):
         shift = Shift(column=column, size=size, arm=arm, site=site)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from unpooled.protocol.messages import Tree
+from unpooled.methods.causal_rff.settings import CausalRFFContext
 from unpooled.protocol.rows import Rows
 
 
@@ -53,5 +53,5 @@ class OutcomeScale(eqx.Module):
         return self.standardised((2.0 * rows.treatment - 1.0) * (seen - missing))
 
 
-def outcome_scale(context: Tree) -> OutcomeScale:
-    return OutcomeScale(jnp.asarray(context["outcome_sd"]), binary=bool(context["binary_outcome"]))
+def outcome_scale(context: CausalRFFContext) -> OutcomeScale:
+    return OutcomeScale(jnp.asarray(context.outcome_sd), binary=bool(context.binary_outcome))

@@ -15,7 +15,7 @@ from unpooled.errors import FitError
 from unpooled.optimise.minima import Minima
 from unpooled.optimise.objective import evaluate, flatten, ravel
 from unpooled.optimise.procedure import Procedure, noted
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 from unpooled.protocol.stage import Objective
 
 
@@ -84,7 +84,7 @@ class _AskTell:
 
 
 def lbfgs(
-    name: str, objective: Objective, starts: Tree, axes: np.ndarray, fixed: Tree, stopping: Stopping
+    name: str, objective: Objective, starts: Arrays, axes: np.ndarray, fixed: Arrays, stopping: Stopping
 ) -> Procedure[Minima]:
     """Minimise a batch of problems in lockstep: each evaluation of all of them is one pair of exchanges.
 

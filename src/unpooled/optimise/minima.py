@@ -6,16 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays
 
 
 @dataclass(frozen=True)
 class Minima:
     """The best point of each problem in a batch, its value, and the statistics there."""
 
-    free: Tree
+    free: Arrays
     values: np.ndarray
-    statistics: Tree
+    statistics: Statistics | None
     evaluations: int
     history: tuple[float, ...]
     """The first problem's best value so far, by evaluation."""

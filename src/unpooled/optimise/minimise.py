@@ -11,7 +11,7 @@ from unpooled.optimise.lbfgs import Stopping, lbfgs
 from unpooled.optimise.minima import Minima
 from unpooled.optimise.objective import curvature, ravel
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 from unpooled.protocol.stage import Objective
 
 STRETCH = 15
@@ -19,7 +19,7 @@ STRETCH = 15
 
 
 def descend(
-    name: str, objective: Objective, starts: Tree, scales: Tree, fixed: Tree, stopping: Stopping
+    name: str, objective: Objective, starts: Arrays, scales: Arrays, fixed: Arrays, stopping: Stopping
 ) -> Procedure[Minima]:
     """L-BFGS on a batch of like problems (a whole and its folds); the first problem's curvature serves all.
 

@@ -4,46 +4,58 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
-from unpooled.optimise.procedure import Procedure, ask, pull_back
+from unpooled.optimise.procedure import Procedure, ask, vjp
 from unpooled.protocol.batch import one_by_one
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.stage import Objective
 
 
-def evaluate(name: str, objective: Objective, free: Tree, fixed: Tree) -> Procedure[tuple[Any, Tree, Tree]]:
-    """J, ∂J/∂θ and the statistics for a batch of θ, in one exchange or two."""
-    parameters = {"free": free, "fixed": fixed}
+class Evaluation(NamedTuple):
+    """J, ∂J/∂θ and the statistics for a batch of θ."""
+
+    values: np.ndarray
+    gradient: Arrays
+    statistics: Statistics
+
+
+def evaluate(name: str, objective: Objective, free: Arrays, fixed: Arrays) -> Procedure[Evaluation]:
+    """In one exchange or two."""
+    parameters = Parameters(free, fixed)
     if objective.one_exchange:
         batch = len(jax.tree.leaves(free)[0])
-        reply = yield from pull_back(name, parameters, {"total": np.ones(batch), "each": {}})
-        statistics = {"total": reply["value"], "each": {}}
-        values, direct, _ = one_by_one(_open, (free, fixed, statistics), objective)
+        reply = yield from vjp(name, parameters, Statistics(np.ones(batch)))
+        statistics = Statistics(reply.value)
+        values, direct, _ = one_by_one(_value_and_slopes, (free, fixed, statistics), objective)
     else:
         statistics = yield from ask(name, parameters)
-        values, direct, cotangent = one_by_one(_open, (free, fixed, statistics), objective)
-        reply = yield from pull_back(name, parameters, cotangent)
-    gradient = jax.tree.map(np.add, direct, reply["total"])
-    return np.asarray(values), gradient, statistics
+        values, direct, cotangent = one_by_one(_value_and_slopes, (free, fixed, statistics), objective)
+        reply = yield from vjp(name, parameters, cotangent)
+    gradient = jax.tree.map(np.add, direct, reply.gradient)
+    return Evaluation(np.asarray(values), gradient, statistics)
 
 
-def _open(leaves: Tree, objective: Objective) -> tuple[Any, Tree, Tree]:
+def _value_and_slopes(
+    leaves: tuple[Arrays, Arrays, Statistics], objective: Objective
+) -> tuple[Array, Arrays, Statistics]:
     """F, and its slopes in θ and in S."""
     free, fixed, statistics = leaves
 
-    def value(free: Tree, statistics: Tree) -> Any:
-        return objective.value({"free": free, "fixed": fixed}, statistics)
+    def value(free: Arrays, statistics: Statistics) -> Array:
+        return objective.value(Parameters(free, fixed), statistics)
 
     result, (direct, cotangent) = jax.value_and_grad(value, argnums=(0, 1))(free, statistics)
     return result, direct, cotangent
 
 
 def curvature(
-    name: str, objective: Objective, free: Tree, fixed: Tree, step: float = 1e-5
+    name: str, objective: Objective, free: Arrays, fixed: Arrays, step: float = 1e-5
 ) -> Procedure[np.ndarray]:
     """The Hessian of J at one θ, by differences of exact gradients, all directions in one message."""
     flat, unravel = flatten(jax.tree.map(lambda leaf: np.asarray(leaf)[None], free))
@@ -56,13 +68,13 @@ def curvature(
     return 0.5 * (hessian + hessian.T)
 
 
-def flatten(batch: Tree) -> tuple[np.ndarray, Callable[[np.ndarray], Tree]]:
+def flatten(batch: Arrays) -> tuple[np.ndarray, Callable[[np.ndarray], Arrays]]:
     """A batch of trees as the rows of a matrix, and the way back."""
     leaves, treedef = jax.tree.flatten(batch)
     shapes = [np.shape(leaf)[1:] for leaf in leaves]
     ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
 
-    def unravel(points: np.ndarray) -> Tree:
+    def unravel(points: np.ndarray) -> Arrays:
         parts = np.split(points, ends, axis=1)
         return treedef.unflatten(
             [part.reshape(len(part), *shape) for part, shape in zip(parts, shapes, strict=True)]
@@ -71,7 +83,7 @@ def flatten(batch: Tree) -> tuple[np.ndarray, Callable[[np.ndarray], Tree]]:
     return ravel(batch), unravel
 
 
-def ravel(batch: Tree) -> np.ndarray:
+def ravel(batch: Arrays) -> np.ndarray:
     """A batch of trees as the rows of a matrix."""
     leaves = [np.asarray(leaf, dtype=float) for leaf in jax.tree.leaves(batch)]
     return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)

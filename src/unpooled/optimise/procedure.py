@@ -1,4 +1,4 @@
-"""Procedures: generators that yield questions and receive aggregated replies; methods are built from them."""
+"""Procedures: generators that yield questions and receive combined replies; methods are built from them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,34 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from unpooled.protocol.messages import Ask, Message, PullBack, Together, Tree
+from unpooled.protocol.messages import (
+    Ask,
+    Gradient,
+    Message,
+    Question,
+    Replies,
+    SiteReplies,
+    Statistics,
+    Together,
+    Vjp,
+)
+from unpooled.protocol.records import Parameters
 
 T = TypeVar("T")
-Procedure = Generator[Message, Tree, T]
+Procedure = Generator[Question, Message, T]
 
 
 @dataclass(frozen=True)
-class Noted(Message):
-    """A question with the objective reached so far: for whoever watches; only the question travels."""
+class Noted(Question):
+    """A question with the objective reached so far, for progress reports; only the question travels."""
 
-    question: Message
+    question: Question
     objective: float
 
 
 def noted(procedure: Procedure[T], objective: float) -> Procedure[T]:
-    """The same procedure, its questions carrying a note."""
-    reply: Tree = None
+    """The same procedure, its questions annotated with the objective."""
+    reply: Any = None
     while True:
         try:
             question = procedure.send(reply)
@@ -31,27 +42,38 @@ def noted(procedure: Procedure[T], objective: float) -> Procedure[T]:
         reply = yield Noted(question, objective)
 
 
-def plain(question: Message) -> tuple[Message, float | None]:
-    """The question that travels, and the note if there is one."""
+def plain(question: Question) -> tuple[Question, float | None]:
+    """The question that travels, and the objective if it was noted."""
     return (question.question, question.objective) if isinstance(question, Noted) else (question, None)
 
 
-def ask(stage: str, parameters: Tree) -> Procedure[Tree]:
-    """S(θ) for a batch of θ: ``{"total": …, "each": …}``."""
-    return (yield Ask(stage, parameters))
+def ask(stage: str, parameters: Parameters) -> Procedure[Statistics]:
+    """S(θ) for a batch of θ, combined over the sites."""
+    reply = yield Ask(stage, parameters)
+    assert isinstance(reply, Statistics)
+    return reply
 
 
-def pull_back(stage: str, parameters: Tree, cotangent: Tree) -> Procedure[Tree]:
+def vjp(stage: str, parameters: Parameters, cotangent: Statistics) -> Procedure[Gradient]:
     """Σ_s (∂S_s/∂θ)ᵀ·cotangent for a batch of θ."""
-    return (yield PullBack(stage, parameters, cotangent))
+    reply = yield Vjp(stage, parameters, cotangent)
+    assert isinstance(reply, Gradient)
+    return reply
+
+
+def ask_each(question: Question) -> Procedure[dict[str, Any]]:
+    """Every site's own reply, by name."""
+    reply = yield question
+    assert isinstance(reply, SiteReplies)
+    return reply.replies
 
 
 def side_by_side(*procedures: Procedure[Any]) -> Procedure[list[Any]]:
     """Several procedures in lockstep, their questions in one exchange: as many rounds as the longest."""
     results: list[Any] = [None] * len(procedures)
-    waiting: dict[int, Message] = {}
+    waiting: dict[int, Question] = {}
 
-    def advance(index: int, reply: Tree) -> None:
+    def advance(index: int, reply: Any) -> None:
         try:
             waiting[index] = procedures[index].send(reply)
         except StopIteration as done:
@@ -69,8 +91,9 @@ def side_by_side(*procedures: Procedure[Any]) -> Procedure[list[Any]]:
                 continue
             questions, notes = zip(*[plain(question) for question in asked.values()], strict=True)
             together = Together(tuple(questions))
-            replies = yield together if notes[0] is None else Noted(together, notes[0])
-            for index, reply in zip(asked, replies, strict=True):
+            found = yield together if notes[0] is None else Noted(together, notes[0])
+            assert isinstance(found, Replies)
+            for index, reply in zip(asked, found.replies, strict=True):
                 advance(index, reply)
     finally:
         for procedure in procedures:

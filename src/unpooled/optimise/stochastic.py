@@ -15,7 +15,7 @@ from unpooled.errors import FitError
 from unpooled.optimise.minima import Minima
 from unpooled.optimise.objective import evaluate, flatten, ravel
 from unpooled.optimise.procedure import Procedure, noted
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 from unpooled.protocol.stage import Objective
 
 
@@ -42,14 +42,14 @@ PLATEAU = Plateau()
 def stochastic(
     name: str,
     objective: Objective,
-    start: Tree,
+    start: Arrays,
     seed: int,
     *,
     rounds: int,
     rate: float,
     rule: Literal["adam", "adagrad"] = "adam",
     plateau: Plateau | None = PLATEAU,
-    fixed: Tree | None = None,
+    fixed: Arrays | None = None,
 ) -> Procedure[Minima]:
     """Follow a stochastic bound: every round has its own key, folded from the seed and the round.
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PyTree
 
-from unpooled.protocol.messages import Tree
-
+T = TypeVar("T")
 CHUNK = 16
 """θ of one call: a few folds leave most of it empty at no cost, a Hessian fills it several times."""
 
 
-def one_by_one(function: Callable[..., Tree], batch: Tree, *shared: Any) -> Tree:
+def one_by_one(function: Callable[..., T], batch: PyTree, *shared: Any) -> T:
     """`function(θ, *shared)` for each θ of a batch, compiled together; `function` is a module's own."""
     size = len(jax.tree.leaves(batch)[0])
     parts = []
@@ -32,11 +32,11 @@ def one_by_one(function: Callable[..., Tree], batch: Tree, *shared: Any) -> Tree
 # A loop, not vmap: memory stays that of one θ (docs/decisions/0004). Its length is a number, not a
 # shape, so a chunk that is not full costs no more than the θ in it.
 @partial(jax.jit, static_argnums=0)
-def _compiled(function: Callable[..., Tree], chunk: Tree, count: Any, shared: tuple[Any, ...]) -> Tree:
-    def compute(index: Any) -> Tree:
+def _compiled(function: Callable[..., T], chunk: PyTree, count: Array, shared: tuple[Any, ...]) -> T:
+    def compute(index: Array | int) -> T:
         return function(jax.tree.map(lambda leaf: leaf[index], chunk), *shared)
 
-    def step(index: Any, found: Tree) -> Tree:
+    def step(index: Array, found: T) -> T:
         return jax.tree.map(lambda all_, one: all_.at[index].set(one), found, compute(index))
 
     shapes = jax.eval_shape(compute, 0)

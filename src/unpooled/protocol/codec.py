@@ -8,13 +8,30 @@ from typing import Any
 import jax
 import msgpack
 import numpy as np
+from pydantic import BaseModel
 
 from unpooled.errors import MessageError
-from unpooled.protocol.messages import QUESTIONS, REPLIES, Message
+from unpooled.maths.patterns import Pattern
+from unpooled.protocol.messages import Message
+from unpooled.protocol.records import Record
+from unpooled.study import Columns, Description, Schema
 
-_ARRAY, _MESSAGE, _TUPLE = 1, 2, 3
+_ARRAY, _RECORD, _TUPLE = 1, 2, 3
 _DTYPES = ("<f8", "<f4", "<i8", "<i4", "|b1", "|u1", "<u4", "<u8")
-_KNOWN = {message.__name__: message for message in (*QUESTIONS, *REPLIES)}
+_PLAIN = {kind.__name__: kind for kind in (Columns, Description, Schema, Pattern)}
+"""What may travel beside the protocol's own records."""
+
+
+def _known(name: str) -> type | None:
+    """A class that may travel, by its name: one of these, or any `Record`."""
+    return _PLAIN.get(name) or _records(Record).get(name)
+
+
+def _records(base: type) -> dict[str, type]:
+    found = {base.__name__: base}
+    for one in base.__subclasses__():
+        found |= _records(one)
+    return found
 
 
 def encode(message: Message) -> bytes:
@@ -44,9 +61,11 @@ def _undecodable(found: str) -> MessageError:
 
 
 def _pack(value: Any) -> Any:
-    if isinstance(value, Message) and type(value).__name__ in _KNOWN:
+    if isinstance(value, BaseModel) and type(value) in _PLAIN.values():
+        return msgpack.ExtType(_RECORD, _nested([type(value).__name__, value.model_dump(mode="json")]))
+    if dataclasses.is_dataclass(value) and (isinstance(value, Record) or type(value) in _PLAIN.values()):
         fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
-        return msgpack.ExtType(_MESSAGE, _nested([type(value).__name__, fields]))
+        return msgpack.ExtType(_RECORD, _nested([type(value).__name__, fields]))
     if isinstance(value, tuple):
         return msgpack.ExtType(_TUPLE, _nested(list(value)))
     if isinstance(value, np.bool_ | np.integer | np.floating):
@@ -84,6 +103,7 @@ def _unpack(code: int, payload: bytes) -> Any:
     inner = msgpack.unpackb(payload, ext_hook=_unpack, strict_map_key=False)
     if code == _TUPLE:
         return tuple(inner)
-    if code == _MESSAGE and inner[0] in _KNOWN:
-        return _KNOWN[inner[0]](**inner[1])
-    raise _undecodable("an unknown message")
+    kind = _known(inner[0]) if code == _RECORD else None
+    if kind is None:
+        raise _undecodable("an unknown record")
+    return kind(**inner[1])

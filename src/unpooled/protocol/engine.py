@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from unpooled.protocol.messages import Message
+from unpooled.protocol.messages import Question, Reply
 from unpooled.study import Study
 
 
@@ -19,7 +19,7 @@ class Traffic:
 
 
 class Engine(Protocol):
-    """How messages travel. An exchange raises `SiteLost` where a site is to be had no more."""
+    """How messages travel. An exchange raises `SiteLost` when a site is unreachable."""
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -30,13 +30,13 @@ class Engine(Protocol):
         """Ask the others from now on, from the beginning."""
         ...
 
-    def exchange(self, question: Message) -> tuple[dict[str, Message], dict[str, Traffic]]:
+    def exchange(self, question: Question) -> tuple[dict[str, Reply], dict[str, Traffic]]:
         """Put the question to every site; replies and bytes by site, in the order of `sites`."""
         ...
 
 
 @runtime_checkable
-class Elsewhere(Protocol):
+class RemoteSites(Protocol):
     """Sites that are not in this process, and how they are reached."""
 
     def engine(self, study: Study) -> AbstractContextManager[Engine]:

@@ -1,16 +1,27 @@
-"""The only things that travel. Each class says what it reveals; a reply never holds a row."""
+"""The only things that travel between the coordinator and the sites.
+
+Every reply class states what it reveals, and no reply holds a row. A new message joins here, with a class for
+the question and one for the reply, and in `unpooled.site.answer`, which computes the reply.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, ClassVar
 
-Tree = Any
-"""Nested dicts, lists and tuples of arrays, numbers and strings."""
+import jax
+import numpy as np
+
+from unpooled.maths.patterns import Pattern
+from unpooled.protocol.records import Arrays, Parameters, Record, Scaling
+from unpooled.study import Columns, Description, Schema, Study
 
 
 @dataclass(frozen=True)
-class Message:
+class Message(Record):
     """Base of questions and replies."""
 
     reveals: ClassVar[str] = "nothing about any person"
@@ -20,128 +31,244 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Describe(Message):
+class Question(Message):
+    """What the coordinator asks of every site."""
+
+    repeated_on_resume: ClassVar[bool] = False
+    """Whether the question is asked again when a study resumes, because the site may have restarted."""
+
+    @property
+    def label(self) -> str:
+        """A short name for people."""
+        return re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).lower()
+
+    def to_site(self, site: int) -> Question:
+        """The question as the site with this index receives it."""
+        return self
+
+    def mismatch(self, study: Study) -> str | None:
+        """How the question departs from the study a custodian approved; None if it belongs to it."""
+        return None
+
+
+@dataclass(frozen=True)
+class Describe(Question):
     """What does your table look like, read by these column roles?"""
 
-    columns: Tree
+    columns: Columns
+    repeated_on_resume: ClassVar[bool] = True
+
+    def mismatch(self, study: Study) -> str | None:
+        return None if self.columns == study.columns else "a question about other columns"
 
 
 @dataclass(frozen=True)
-class Summarise(Message):
+class Centre(Record):
+    """Means about which moments are taken: of covariates and outcome, and of the incomplete covariates."""
+
+    complete: np.ndarray
+    incomplete: np.ndarray
+
+
+@dataclass(frozen=True)
+class Summarise(Question):
     """Sums of the encoded columns, about this centre (None: about zero)."""
 
-    schema: Tree
-    centre: Tree = None
+    schema: Schema
+    centre: Centre | None = None
+    repeated_on_resume: ClassVar[bool] = True
+
+    def mismatch(self, study: Study) -> str | None:
+        return None if self.schema.is_of(study.columns) else "sums of other columns"
 
 
 @dataclass(frozen=True)
-class Gaps(Message):
-    """Which values are missing together, and what do the columns sum to, about this centre, among those?"""
+class MissingPatterns(Question):
+    """Which values are missing together, and the moments of the columns among the people of each pattern."""
 
-    schema: Tree
-    centre: Tree
+    schema: Schema
+    centre: np.ndarray
+
+    def mismatch(self, study: Study) -> str | None:
+        if not study.columns.incomplete:
+            return "a question about missing values, of which the study has none"
+        return None if self.schema.is_of(study.columns) else "missing values of other columns"
 
 
 @dataclass(frozen=True)
-class Adopt(Message):
-    """From now on, standardise by these numbers and answer for this method."""
+class Adopt(Question):
+    """From now on, standardise by this scaling and answer for this method."""
 
-    schema: Tree
-    scaling: Tree
+    schema: Schema
+    scaling: Scaling
     method: str
-    settings: Tree
-    context: Tree
+    settings: dict[str, Any]
+    context: dict[str, Any]
+    """The fields of the method's own context record."""
     seed: int
     sites: tuple[str, ...]
-    look: bool = False
+    diagnostics: bool = False
+    repeated_on_resume: ClassVar[bool] = True
+
+    def mismatch(self, study: Study) -> str | None:
+        expected = {
+            "other columns": self.schema.is_of(study.columns),
+            "another method": self.method == study.method.name,
+            "other settings": self.settings == study.method.settings,
+            "another seed": self.seed == study.seed,
+            "other diagnostics": self.diagnostics == study.diagnostics,
+        }
+        wrong = [what for what, holds in expected.items() if not holds]
+        return f"{wrong[0]} to adopt" if wrong else None
 
 
 @dataclass(frozen=True)
-class Ask(Message):
+class Ask(Question):
     """S_s(θ) of one stage, for a batch of θ."""
 
     stage: str
-    parameters: Tree
+    parameters: Parameters
+
+    @property
+    def label(self) -> str:
+        return f"{self.stage}: statistics"
+
+    def to_site(self, site: int) -> Question:
+        own = self.parameters.at(site)
+        return self if own is self.parameters else replace(self, parameters=own)
 
 
 @dataclass(frozen=True)
-class PullBack(Message):
-    """(∂S_s/∂θ)ᵀ·cotangent of one stage, for a batch of θ."""
+class Vjp(Question):
+    """The vector–Jacobian product (∂S_s/∂θ)ᵀ·cotangent of one stage, for a batch of θ."""
 
     stage: str
-    parameters: Tree
-    cotangent: Tree
+    parameters: Parameters
+    cotangent: Statistics
+
+    @property
+    def label(self) -> str:
+        return f"{self.stage}: gradient"
+
+    def to_site(self, site: int) -> Question:
+        own = jax.tree.map(lambda leaf: leaf[:, site], self.cotangent.per_site)
+        cotangent = Statistics(self.cotangent.summed, own)
+        return replace(self, parameters=self.parameters.at(site), cotangent=cotangent)
 
 
 @dataclass(frozen=True)
-class Together(Message):
+class Together(Question):
     """Several questions in one exchange."""
 
-    questions: tuple[Message, ...]
+    questions: tuple[Question, ...]
+
+    @property
+    def label(self) -> str:
+        return " + ".join(dict.fromkeys(part.label for part in self.questions))
+
+    def to_site(self, site: int) -> Question:
+        parts = tuple(part.to_site(site) for part in self.questions)
+        same = all(part is asked for part, asked in zip(parts, self.questions, strict=True))
+        return self if same else Together(parts)
+
+    def mismatch(self, study: Study) -> str | None:
+        return next(filter(None, (part.mismatch(study) for part in self.questions)), None)
 
 
 # ------------------------------------------------------------------ replies
 
 
 @dataclass(frozen=True)
-class Described(Message):
-    """Reveals: number of rows, rows per arm, column kinds and category levels."""
+class Reply(Message):
+    """What a site sends back; `combine` turns the replies of all sites into what a procedure receives."""
 
-    reveals: ClassVar[str] = "number of rows, rows per arm, column kinds and category levels"
-    description: Tree
+    added: ClassVar[bool] = False
+    """Whether replies are added over sites, so that their shapes have to agree."""
+
+    @classmethod
+    def combine(cls, replies: Mapping[str, Any]) -> Message:
+        return SiteReplies(dict(replies))
 
 
 @dataclass(frozen=True)
-class Summary(Message):
+class Described(Reply):
+    """Reveals: number of rows, rows per arm, column kinds and category levels."""
+
+    reveals: ClassVar[str] = "number of rows, rows per arm, column kinds and category levels"
+    description: Description
+
+
+@dataclass(frozen=True)
+class Summary(Reply):
     """Reveals: number of rows; sums, then centred second, third and fourth moments, of each column."""
 
     reveals: ClassVar[str] = (
         "number of rows; mean, sd, skewness, kurtosis and correlations of the columns at this site; of "
         "incomplete columns the number of values present, their mean and sd"
     )
-    sums: Tree
+    sums: Arrays
 
 
 @dataclass(frozen=True)
-class Patterns(Message):
-    """Reveals: by pattern of missing values, where enough people share it: number, means, covariances."""
+class Patterns(Reply):
+    """Reveals: by pattern of missing values, if enough people share it: number, means, covariances."""
 
     reveals: ClassVar[str] = (
         "for every pattern of missing values that enough people share: their number, and means and "
         "covariances of the columns; how many patterns and people were left out"
     )
-    patterns: Tree
-    withheld: Tree
+    patterns: tuple[Pattern, ...]
+    withheld_patterns: int
+    withheld_rows: int
 
 
 @dataclass(frozen=True)
-class Adopted(Message):
+class Adopted(Reply):
     """Reveals: nothing beyond the number of rows, which is known."""
 
     reveals: ClassVar[str] = "nothing new"
     rows: int
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Statistics(Message):
-    """Reveals: what the stage says. `total` needs only its sum over sites; `each` is kept by site."""
+class Statistics(Reply):
+    """Reveals: what the stage says. Only the sum of `summed` over sites is needed; `per_site` is kept apart.
+
+    A stage returns these for one θ; a reply has a leading batch axis. Combined over the sites, `summed` is
+    the sum and `per_site` is [batch, site, …].
+    """
 
     reveals: ClassVar[str] = "the stage's statistics (see the stage)"
-    total: Tree = field(default_factory=dict)
-    each: Tree = field(default_factory=dict)
+    added: ClassVar[bool] = True
+    summed: Any = field(default_factory=dict)
+    per_site: Arrays = field(default_factory=dict)
+
+    @classmethod
+    def combine(cls, replies: Mapping[str, Any]) -> Message:
+        parts = [reply.per_site for reply in replies.values()]
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *parts)
+        return Statistics(_sum([reply.summed for reply in replies.values()]), stacked)
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Gradient(Message):
+class Gradient(Reply):
     """Reveals: how this site's statistics move with the parameters, weighted by the cotangent."""
 
     reveals: ClassVar[str] = "a weighted derivative of the stage's statistics"
-    total: Tree
-    value: Tree = None
+    added: ClassVar[bool] = True
+    gradient: Arrays
+    value: Any = None
+
+    @classmethod
+    def combine(cls, replies: Mapping[str, Any]) -> Message:
+        parts = replies.values()
+        return Gradient(_sum([reply.gradient for reply in parts]), _sum([reply.value for reply in parts]))
 
 
 @dataclass(frozen=True)
-class Refusal(Message):
+class Refusal(Reply):
     """Reveals: which limit or check the answer would have broken."""
 
     reveals: ClassVar[str] = "which limit or check the answer would have broken"
@@ -152,23 +279,19 @@ class Refusal(Message):
 
 
 @dataclass(frozen=True)
-class Replies(Message):
+class Replies(Reply):
     """The replies to `Together`, in its order."""
 
     reveals: ClassVar[str] = "what each of the replies inside reveals"
     replies: tuple[Message, ...]
 
 
-QUESTIONS = (Describe, Summarise, Gaps, Adopt, Ask, PullBack, Together)
-REPLIES = (Described, Summary, Patterns, Adopted, Statistics, Gradient, Refusal, Replies)
+@dataclass(frozen=True)
+class SiteReplies(Message):
+    """The replies of all sites, by name, where each is needed by itself; it never travels."""
+
+    replies: dict[str, Any]
 
 
-def label(question: Message) -> str:
-    """A question's short name for people."""
-    if isinstance(question, Ask):
-        return f"{question.stage}: statistics"
-    if isinstance(question, PullBack):
-        return f"{question.stage}: gradient"
-    if isinstance(question, Together):
-        return " + ".join(dict.fromkeys(label(part) for part in question.questions))
-    return type(question).__name__.lower()
+def _sum(trees: list[Any]) -> Any:
+    return reduce(lambda left, right: jax.tree.map(np.add, left, right), trees)

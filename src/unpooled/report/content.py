@@ -9,20 +9,21 @@ import pandas as pd
 
 from unpooled.diagnostics.borrowed_strength import borrowed
 from unpooled.diagnostics.gap_shares import gap_shares
-from unpooled.diagnostics.look import Look, look_at
+from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, of_result
 from unpooled.errors import UnpooledError
+from unpooled.estimators import Estimator
 from unpooled.maths.e_value import of_difference, of_means
+from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
 from unpooled.report import words
-from unpooled.report.model import Model
 
 
 def report_content(
-    model: Model, result: dict[str, Any], curves: pd.DataFrame | None, refutation: dict[str, Any] | None
+    model: Estimator, result: dict[str, Any], curves: pd.DataFrame | None, refutation: dict[str, Any] | None
 ) -> dict[str, Any]:
     """From a model, its result.json, and what else its results folder holds."""
     outcome = model.result_
     hidden = result["hidden"]
-    look, why_not = looked(model)
+    diagnostics, unavailable = study_diagnostics(model)
     return {
         "study": card(result),
         "sentence": words.sentence(result),
@@ -39,11 +40,11 @@ def report_content(
         "assumptions": words.assumptions(result["method"]),
         "sites": result["sites"],
         "hidden": hidden,
-        "left_out": result["left_out"],
-        "looked": None if look is None else tables(look),
-        "not_looked": why_not,
+        "lost_sites": result["lost_sites"],
+        "diagnostics": None if diagnostics is None else tables(diagnostics),
+        "unavailable_reason": unavailable,
         "effects": [] if curves is None else records(curves),
-        "borrowed": _square(borrowed(outcome.diagnostics, outcome.sites), hidden),
+        "borrowed": _square(borrowed(outcome.fit_diagnostics, outcome.sites), hidden),
         "missing": _missing(model, hidden),
         "e_value": _e_value(model, result),
         "refutation": refutation,
@@ -55,10 +56,10 @@ def report_content(
     }
 
 
-def looked(model: Model) -> tuple[Look | None, str]:
-    """What was seen beside the fit, or why nothing was."""
+def study_diagnostics(model: Estimator) -> tuple[StudyDiagnostics | None, str]:
+    """The diagnostics of the study, or why there are none."""
     try:
-        return look_at(model.result_), ""
+        return of_result(model.result_), ""
     except UnpooledError as error:
         return None, f"{error.expected}: {error.found}. {error.remedy}."
 
@@ -80,15 +81,15 @@ def card(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def tables(look: Look) -> dict[str, Any]:
-    """A look's frames as records."""
+def tables(diagnostics: StudyDiagnostics) -> dict[str, Any]:
+    """The frames of the diagnostics as records."""
     frames = ("checks", "table_one", "weights", "balance", "overlap", "sites", "leave_one_out", "comparators")
-    found: dict[str, Any] = {name: records(getattr(look, name)) for name in frames}
+    found: dict[str, Any] = {name: records(getattr(diagnostics, name)) for name in frames}
     return {
         **found,
-        "heterogeneity": look.heterogeneity,
-        "outside_support": look.outside_support,
-        "extreme": look.extreme,
+        "heterogeneity": diagnostics.heterogeneity,
+        "outside_support": diagnostics.outside_support,
+        "extreme": diagnostics.extreme,
     }
 
 
@@ -127,24 +128,24 @@ def _square(shares: pd.DataFrame | None, hidden: dict[str, str]) -> list[dict[st
     return None if shown.empty else records(shown.reset_index())
 
 
-def _missing(model: Model, hidden: dict[str, str]) -> list[dict[str, Any]]:
+def _missing(model: Estimator, hidden: dict[str, str]) -> list[dict[str, Any]]:
     shares = gap_shares(model.result_.scaling, model.result_.sites, hidden)
     return [] if shares is None else records(shares.reset_index(names="site"))
 
 
-def _e_value(model: Model, result: dict[str, Any]) -> dict[str, float] | None:
+def _e_value(model: Estimator, result: dict[str, Any]) -> dict[str, float] | None:
     """Of the estimate, and of the interval's end nearest to no effect."""
     numbers = (result["ate"], result["sd"], *result["ate_interval"])
     if not all(value is not None and np.isfinite(value) for value in numbers):
         return None
-    scaling, looked_at = model.result_.scaling, model.result_.looked
+    scaling, statistics = model.result_.scaling, model.result_.diagnostic_statistics
     if result["columns"]["family"] == "continuous":
-        found = of_difference(result["ate"], result["sd"], float(scaling["outcome_sd"]))
-    elif looked_at is None or "why_not" in looked_at:
+        found = of_difference(result["ate"], result["sd"], scaling.outcome_sd)
+    elif not isinstance(statistics, DiagnosticStatistics):
         return None
     else:
-        arms = np.asarray(looked_at["total"]["arms"])
+        arms = np.asarray(statistics.summed["arms"])
         share = float(arms[1] / arms.sum())
         lower, upper = result["ate_interval"]
-        found = of_means(result["ate"], lower, upper, float(scaling["outcome_mean"]), share)
+        found = of_means(result["ate"], lower, upper, scaling.outcome_mean, share)
     return {"estimate": found.estimate, "interval": found.interval}

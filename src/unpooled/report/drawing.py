@@ -15,8 +15,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from unpooled.effects.summary import all_alike
+from unpooled.estimators import Estimator
 from unpooled.report.figures import borrowed_strength
-from unpooled.report.model import Model
 
 POINTS = 200
 DPI, TALLEST = 200, 2400
@@ -62,7 +62,7 @@ def draw_borrowed(shares: pd.DataFrame, path: Path) -> Path:
     return keep(borrowed_strength.borrowed(shares), shares.reset_index(), path)
 
 
-def densities(model: Model, sites: Sequence[str] | None = None) -> pd.DataFrame:
+def densities(model: Estimator, sites: Sequence[str] | None = None) -> pd.DataFrame:
     """A smooth density of the ATE draws of each site, or of these ones, and of all of them together."""
     named = model.result_.sites if sites is None else sites
     parts = [_density(model.ate_draws(site), site) for site in named]
@@ -81,16 +81,24 @@ def _density(draws: np.ndarray, site: str) -> pd.DataFrame:
     return pd.DataFrame({"site": site, "effect": effect, "density": gaussian_kde(draws)(effect)})
 
 
-def histories(model: Model) -> dict[str, list[float]]:
+def histories(model: Estimator) -> dict[str, list[float]]:
     """The objective of each structure that was fitted, by evaluation."""
-    structures = model.result_.diagnostics.get("structures", {})
-    return {name: list(found["history"]) for name, found in structures.items() if found.get("history")}
+    structures = model.result_.fit_diagnostics.get("structures", {})
+    return {
+        name: list(found["history"].values)
+        for name, found in structures.items()
+        if "history" in found and found["history"].values
+    }
 
 
-def slopes(model: Model) -> dict[str, list[float]]:
+def slopes(model: Estimator) -> dict[str, list[float]]:
     """The length of the objective's gradient at each of them, where a method tells it."""
-    structures = model.result_.diagnostics.get("structures", {})
-    return {name: list(found["slopes"]) for name, found in structures.items() if found.get("slopes")}
+    structures = model.result_.fit_diagnostics.get("structures", {})
+    return {
+        name: list(found["slopes"].values)
+        for name, found in structures.items()
+        if "slopes" in found and found["slopes"].values
+    }
 
 
 def long(histories: dict[str, list[float]], slopes: dict[str, list[float]]) -> pd.DataFrame:

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from unpooled.errors import ResultsError
+from unpooled.estimators import Estimator
 from unpooled.report.content import report_content
 from unpooled.report.finite import finite
-from unpooled.report.model import Model
 from unpooled.report.page import page
 from unpooled.report.pictures import draw_pictures
 from unpooled.report.profiles import profiles
@@ -19,14 +19,14 @@ from unpooled.report.profiles import profiles
 PAGE, NUMBERS, EFFECTS, REFUTATION = "report.html", "report.json", "effects.csv", "refutation.json"
 
 
-def write_profiles(model: Model, folder: Path) -> None:
+def write_profiles(model: Estimator, folder: Path) -> None:
     """Effects along single covariates, while the model still stands beside its tables."""
     found = profiles(model)
     if found is not None:
         found.to_csv(folder / EFFECTS, index=False)
 
 
-def write_report(model: Model, result: dict[str, Any], folder: Path) -> Path:
+def write_report(model: Estimator, result: dict[str, Any], folder: Path) -> Path:
     """From a model, the content of its result.json, and what the folder holds beside; the same every time."""
     content = finite(report_content(model, result, _profiles(folder / EFFECTS), _refutation(folder)))
     pictures = draw_pictures(model, content, folder / "figures")
@@ -35,7 +35,7 @@ def write_report(model: Model, result: dict[str, Any], folder: Path) -> Path:
     return folder / PAGE
 
 
-def report_alone(model: Model, result: dict[str, Any]) -> str:
+def report_alone(model: Estimator, result: dict[str, Any]) -> str:
     """The page of a model that has no results folder."""
     content = finite(report_content(model, result, profiles(model), None))
     return page(content, draw_pictures(model, content, None))

@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from unpooled.diagnostics.comparators import NAMES
+from unpooled.estimators import Estimator
 from unpooled.report.drawing import (
     densities,
     histories,
@@ -33,7 +34,6 @@ from unpooled.report.figures import (
     propensities,
     rounds,
 )
-from unpooled.report.model import Model
 from unpooled.study import ALL_SITES
 
 TOLD = 12
@@ -53,7 +53,7 @@ class Picture:
     svg: bytes
 
 
-def draw_pictures(model: Model, content: dict[str, Any], folder: Path | None) -> dict[str, Picture]:
+def draw_pictures(model: Estimator, content: dict[str, Any], folder: Path | None) -> dict[str, Picture]:
     """From a model and the content of its report, by name and in its order; also into a folder, if given."""
     found = {}
     if folder is not None:
@@ -72,7 +72,7 @@ ENDS = ("estimate", "lower", "upper")
 Drawn = tuple[str, Axes, pd.DataFrame, str]
 
 
-def _drawn(model: Model, content: dict[str, Any]) -> Iterator[Drawn]:
+def _drawn(model: Estimator, content: dict[str, Any]) -> Iterator[Drawn]:
     hidden = list(content["hidden"])
     study = content["study"]
     on: dict[str, Any] = {"outcome": study["outcome"], "unit": study["outcome_unit"]}
@@ -87,8 +87,8 @@ def _drawn(model: Model, content: dict[str, Any]) -> Iterator[Drawn]:
     )
     text = f"Average effect by site. {_effects(summary)}"
     yield "forest", average.forest(summary, **on), summary.reset_index(), text
-    if content["looked"] is not None:
-        yield from _looked(content, on)
+    if content["diagnostics"] is not None:
+        yield from _diagnostics(content, on)
     yield from _profiles(content, on)
     if content["borrowed"] is not None:
         shares = pd.DataFrame(content["borrowed"]).set_index("site")
@@ -114,13 +114,13 @@ def _drawn(model: Model, content: dict[str, Any]) -> Iterator[Drawn]:
     yield "bytes", rounds.traffic(_largest(table, table["up"].to_numpy(float))), table, text
 
 
-def _looked(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]:
-    looked, answer = content["looked"], content["answer"]
-    histogram = _frame(looked["overlap"], "people")
+def _diagnostics(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]:
+    diagnostics, answer = content["diagnostics"], content["answer"]
+    histogram = _frame(diagnostics["overlap"], "people")
     overall = histogram["site"] == ALL_SITES
     text = (
-        f"Propensities by arm over all sites; at that of {looked['outside_support']:.1%} of people the other "
-        "arm has nobody."
+        "Propensities by arm over all sites; at the propensity of "
+        f"{diagnostics['outside_support']:.1%} of people the other arm has nobody."
     )
     everywhere, by_site = (histogram.loc[rows].reset_index(drop=True) for rows in (overall, ~overall))
     yield "overlap", propensities.overlap(everywhere), everywhere, text
@@ -128,20 +128,20 @@ def _looked(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]:
         axes = propensities.overlap_by_site(by_site)
         text = "Propensities by arm at each site; hatched where few people stand behind a bar."
         yield "overlap_by_site", axes.ravel()[0], by_site, text
-    balance = _frame(looked["balance"], "before", "after")
+    balance = _frame(diagnostics["balance"], "before", "after")
     worst = balance[["before", "after"]].abs().max().dropna()
     largest = " and ".join(f"{size:.2f} {when}" for when, size in worst.items())
     text = f"Standardised differences between the arms, before and after weighting; the largest: {largest}."
     yield "love", love_plot.love(balance), balance, text
     main = {"estimator": "this study", **{key: answer[key] for key in ENDS}}
-    frame = _frame([main, *looked["comparators"]], *ENDS)
+    frame = _frame([main, *diagnostics["comparators"]], *ENDS)
     text = "; ".join(
         f"{row['estimator']} {row['estimate']:.3g} ({row['lower']:.3g} to {row['upper']:.3g})"
         for row in frame.to_dict("records")
     )
     yield "comparators", heterogeneity.comparators(frame, **on), frame, f"Other estimates. {text}."
-    if looked["leave_one_out"]:
-        without = _frame(looked["leave_one_out"], *ENDS)
+    if diagnostics["leave_one_out"]:
+        without = _frame(diagnostics["leave_one_out"], *ENDS)
         simple = frame.set_index("estimator").loc[NAMES["aipw"]]
         whole = {name: float(simple[name]) for name in ENDS}
         shown = _largest(without, np.abs(without["estimate"].to_numpy(float) - whole["estimate"]))

@@ -11,7 +11,9 @@ from matplotlib.axes import Axes
 from unpooled.data import Table, read
 from unpooled.diagnostics.borrowed_strength import borrowed as borrowed_shares
 from unpooled.diagnostics.comparators import NAMES
+from unpooled.diagnostics.study_diagnostics import StudyDiagnostics
 from unpooled.errors import StudyError, nearest
+from unpooled.estimators import Estimator
 from unpooled.report.drawing import densities, histories, traffic_table
 from unpooled.report.figures import (
     average,
@@ -24,7 +26,6 @@ from unpooled.report.figures import (
     rounds,
 )
 from unpooled.report.figures import sensitivity as shifting
-from unpooled.report.model import BesideTables, Model
 from unpooled.study import ALL_SITES, Study
 
 if TYPE_CHECKING:
@@ -34,19 +35,6 @@ __all__ = [
     "ate", "borrowed", "comparators", "convergence", "effect_by", "forest", "leave_one_out", "love",
     "missing", "overlap", "overlap_by_site", "sensitivity", "sorted_effects", "traffic",
 ]  # fmt: skip
-
-
-class Look(Protocol):
-    """`unpooled.diagnostics.look.Look`: frames as the figures take them."""
-
-    @property
-    def overlap(self) -> pd.DataFrame: ...
-    @property
-    def balance(self) -> pd.DataFrame: ...
-    @property
-    def leave_one_out(self) -> pd.DataFrame: ...
-    @property
-    def comparators(self) -> pd.DataFrame: ...
 
 
 class Shifted(Protocol):
@@ -60,18 +48,18 @@ class Shifted(Protocol):
     def tipping(self) -> dict[str, float | None]: ...
 
 
-def ate(model: Model, *, ax: Axes | None = None) -> Axes:
+def ate(model: Estimator, *, ax: Axes | None = None) -> Axes:
     """The posterior of the average effect, by site and over all."""
     return average.posterior(densities(model), model.summary(), **_words(model.result_.study), ax=ax)
 
 
-def forest(model: Model, *, ax: Axes | None = None) -> Axes:
+def forest(model: Estimator, *, ax: Axes | None = None) -> Axes:
     """Mean and 95% interval of the average effect, by site and over all."""
     return average.forest(model.summary(), **_words(model.result_.study), ax=ax)
 
 
 def effect_by(
-    model: BesideTables,
+    model: Estimator,
     column: str,
     *,
     site: str,
@@ -91,41 +79,47 @@ def effect_by(
     return curves.effect_by(curve, column=label, **_words(study), site=typical, ax=ax)
 
 
-def sorted_effects(model: BesideTables, *, site: str, ax: Axes | None = None) -> Axes:
+def sorted_effects(model: Estimator, *, site: str, ax: Axes | None = None) -> Axes:
     """The effects of a site's people, from their covariates, the smallest first."""
     effects = curves.summarised(model.effect_draws(_table(model, site), site=site))
     return curves.sorted_effects(effects, **_words(model.result_.study), site=site, ax=ax)
 
 
-def overlap(look: Look, *, ax: Axes | None = None) -> Axes:
+def overlap(diagnostics: StudyDiagnostics, *, ax: Axes | None = None) -> Axes:
     """Propensities by arm, all sites together."""
-    return propensities.overlap(_told(look.overlap, "propensities"), ax=ax)
+    return propensities.overlap(_told(diagnostics.overlap, "propensities"), ax=ax)
 
 
-def overlap_by_site(look: Look) -> np.ndarray:
+def overlap_by_site(diagnostics: StudyDiagnostics) -> np.ndarray:
     """Propensities by arm at each site: several Axes, of a figure of their own."""
-    each = look.overlap.loc[look.overlap["site"] != ALL_SITES]
+    each = diagnostics.overlap.loc[diagnostics.overlap["site"] != ALL_SITES]
     return propensities.overlap_by_site(_told(each, "propensities of a site by itself"))
 
 
-def love(look: Look, *, threshold: float = 0.1, ax: Axes | None = None) -> Axes:
+def love(diagnostics: StudyDiagnostics, *, threshold: float = 0.1, ax: Axes | None = None) -> Axes:
     """How alike the arms are in every covariate, before and after weighting."""
-    return love_plot.love(_told(look.balance, "balance of covariates"), threshold=threshold, ax=ax)
+    return love_plot.love(_told(diagnostics.balance, "balance of covariates"), threshold=threshold, ax=ax)
 
 
-def leave_one_out(look: Look, *, study: Study | None = None, ax: Axes | None = None) -> Axes:
+def leave_one_out(
+    diagnostics: StudyDiagnostics, *, study: Study | None = None, ax: Axes | None = None
+) -> Axes:
     """The doubly robust average effect without each site; `study` names the outcome and its unit."""
-    frame = _told(look.leave_one_out, "estimates without each site")
-    simple = look.comparators.set_index("estimator").loc[NAMES["aipw"]]
+    frame = _told(diagnostics.leave_one_out, "estimates without each site")
+    simple = diagnostics.comparators.set_index("estimator").loc[NAMES["aipw"]]
     known: dict[str, Any] = {name: float(simple[name]) for name in ("estimate", "lower", "upper")}
     return heterogeneity.leave_one_out(frame, **known | _words(study), ax=ax)
 
 
 def comparators(
-    look: Look, model: Model | None = None, *, study: Study | None = None, ax: Axes | None = None
+    diagnostics: StudyDiagnostics,
+    model: Estimator | None = None,
+    *,
+    study: Study | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """The average effect by simpler estimators, below the model's; `study` is the model's if there is one."""
-    frame = _told(look.comparators, "estimates by other estimators")
+    frame = _told(diagnostics.comparators, "estimates by other estimators")
     if model is not None:
         lower, upper = model.ate_interval()
         own = {"estimator": "this study", "estimate": model.ate(), "lower": lower, "upper": upper}
@@ -140,15 +134,15 @@ def missing(found: Missingness, *, ax: Axes | None = None) -> Axes:
     return gaps.missing(found.shares, found.patterns, ax=ax)
 
 
-def borrowed(model: Model, *, ax: Axes | None = None) -> Axes:
+def borrowed(model: Estimator, *, ax: Axes | None = None) -> Axes:
     """Who borrows from whom, where the fit tells it."""
-    shares = borrowed_shares(model.result_.diagnostics, model.result_.sites)
+    shares = borrowed_shares(model.result_.fit_diagnostics, model.result_.sites)
     if shares is None:
         raise _nothing("borrowed shares", "fit CausalRFF, where sites borrow from each other")
     return borrowed_strength.borrowed(shares, ax=ax)
 
 
-def convergence(model: Model, *, ax: Axes | None = None) -> Axes:
+def convergence(model: Estimator, *, ax: Axes | None = None) -> Axes:
     """The objective by evaluation, where the fit descends one."""
     found = histories(model)
     if not found:
@@ -156,7 +150,7 @@ def convergence(model: Model, *, ax: Axes | None = None) -> Axes:
     return rounds.convergence(found, ax=ax)
 
 
-def traffic(model: Model, *, ax: Axes | None = None) -> Axes:
+def traffic(model: Estimator, *, ax: Axes | None = None) -> Axes:
     """Bytes out of each site and into it."""
     return rounds.traffic(traffic_table(model.result_.cost), ax=ax)
 
@@ -172,7 +166,7 @@ def _words(study: Study | None) -> dict[str, Any]:
     return {"outcome": study.columns.outcome, "unit": study.columns.outcome_unit}
 
 
-def _table(model: BesideTables, site: str) -> pd.DataFrame:
+def _table(model: Estimator, site: str) -> pd.DataFrame:
     """The covariates of a site's people."""
     sites, columns = model.result_.sites, model.result_.study.columns
     if site not in sites:
@@ -191,7 +185,7 @@ def _table(model: BesideTables, site: str) -> pd.DataFrame:
 
 def _told(frame: pd.DataFrame, what: str) -> pd.DataFrame:
     if frame.empty:
-        raise _nothing(what, "look at more sites, or at larger ones")
+        raise _nothing(what, "diagnostics at more sites, or at larger ones")
     return frame
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from unpooled.effects.summary import interval
-from unpooled.report.model import BesideTables, Model
+from unpooled.estimators import Estimator
 from unpooled.study import Column, Schema
 
 POINTS, REACH = 25, 1.64
@@ -17,20 +17,20 @@ SHOWN = 4
 """Covariates along which the effect changes most."""
 
 
-def profiles(model: Model) -> pd.DataFrame | None:
+def profiles(model: Estimator) -> pd.DataFrame | None:
     """covariate, value, effect, lower, upper, as of the largest site; None: its table is not here."""
     outcome = model.result_
     site = outcome.sites[int(np.argmax(outcome.counts))]
     if site not in getattr(model, "sites_", {}):
         return None
-    schema = Schema(**outcome.schema)
+    schema = outcome.schema
     moving = [column for column in schema.covariates if column.kind in ("numeric", "count")]
     if not moving:
         return None
     typical = _typical(schema, outcome.scaling)
     asked = [_along(column, schema, outcome.scaling, typical) for column in moving]
     people = pd.concat([people for _, people in asked], ignore_index=True)
-    draws = cast(BesideTables, model).effect_draws(people, site=site)
+    draws = cast(Estimator, model).effect_draws(people, site=site)
     lower, upper = interval(draws, 0.05)
     found = pd.DataFrame(
         {
@@ -51,14 +51,14 @@ def _along(
     column: Column, schema: Schema, scaling: Any, typical: dict[str, Any]
 ) -> tuple[np.ndarray, pd.DataFrame]:
     place = schema.features.index(column.name)
-    mean, sd = float(scaling["mean"][place]), float(scaling["sd"][place])
+    mean, sd = float(scaling.mean[place]), float(scaling.sd[place])
     values = np.linspace(mean - REACH * sd, mean + REACH * sd, POINTS)
     return values, pd.DataFrame({**typical, column.name: values}, index=range(POINTS))
 
 
 def _typical(schema: Schema, scaling: Any) -> dict[str, Any]:
     """The mean of what is a number, the most frequent of what is not; what may be missing is."""
-    mean, place, found = np.asarray(scaling["mean"]), 0, {}
+    mean, place, found = np.asarray(scaling.mean), 0, {}
     for column in schema.covariates:
         rates = mean[place : place + len(column.features)]
         place += len(column.features)

@@ -14,17 +14,18 @@ from typing import Any
 import pandas as pd
 
 from unpooled.coordinator.checkpoint import writing
-from unpooled.coordinator.journal import Journal, line, read_lines
-from unpooled.diagnostics import withholding
+from unpooled.coordinator.journal import line, read_lines
+from unpooled.coordinator.result import StudyResult
 from unpooled.diagnostics.disclosure import Line, cost, left
 from unpooled.diagnostics.study_bounds import study_bounds
+from unpooled.diagnostics.study_diagnostics import hidden_sites
+from unpooled.disclosure.by_site import withhold
 from unpooled.errors import ResultsError
+from unpooled.estimators import Estimator
 from unpooled.methods import method as methods
-from unpooled.methods.diagnostics import study_diagnostics
-from unpooled.report.by_site import told
+from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.report.finite import finite
-from unpooled.report.folder import write_json, write_profiles, write_report
-from unpooled.report.model import Model, Outcome
+from unpooled.report.folder import report_alone, write_json, write_profiles, write_report
 from unpooled.report.study_file import study_file
 from unpooled.study import ALL_SITES
 
@@ -81,7 +82,7 @@ def _in_the_way(found: str, remedy: str) -> ResultsError:
     return ResultsError("a results folder must be new or empty", found=found, remedy=remedy)
 
 
-def write_results(model: Model, folder: Path | str) -> Path:
+def write_results(model: Estimator, folder: Path | str) -> Path:
     """Write everything a fitted model can tell into `folder`.
 
     The folder must be new or empty, or the one whose journal the fit wrote. `result.json` comes last:
@@ -95,8 +96,8 @@ def write_results(model: Model, folder: Path | str) -> Path:
     return folder
 
 
-def _write(model: Model, folder: Path) -> None:
-    lines, hidden = _lines(model, folder), hidden_sites(model)
+def _write(model: Estimator, folder: Path) -> None:
+    lines, hidden = _lines(model, folder), hidden_sites(model.result_)
     model.summary(alpha=ALPHA).drop(index=list(hidden)).to_csv(folder / "summary.csv")
     _draws(model).drop(columns=list(hidden)).to_csv(folder / "draws.csv", index_label="draw")
     (folder / "study.toml").write_text(study_file(model.result_.study, folder), encoding="utf-8")
@@ -108,12 +109,12 @@ def _write(model: Model, folder: Path) -> None:
     write_json(content, folder / RESULT)
 
 
-def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
+def result(model: Estimator, lines: list[Line] | None = None) -> dict[str, Any]:
     """Every number of a study, JSON-ready; effects are in the outcome's unit."""
     outcome = model.result_
     study = outcome.study
-    overall, hidden = model.summary(alpha=ALPHA).loc[ALL_SITES], hidden_sites(model)
-    bounds = study_bounds(outcome.diagnostics, outcome.context, outcome.counts)
+    overall, hidden = model.summary(alpha=ALPHA).loc[ALL_SITES], hidden_sites(model.result_)
+    bounds = study_bounds(outcome.fit_diagnostics, outcome.context, outcome.counts)
     return {
         "study": study.name,
         "ate": model.ate(),
@@ -130,48 +131,44 @@ def result(model: Model, lines: list[Line] | None = None) -> dict[str, Any]:
         "site_count": len(outcome.sites),
         "sites": _sites(model, hidden),
         "hidden": hidden,
-        "left_out": outcome.left_out,
+        "lost_sites": outcome.lost_sites,
         "method": study.method.name,
         "settings": study.method.settings,
         "seed": study.seed,
         "study_hash": study.hash,
-        "structure_weights": outcome.diagnostics.get("weights", {}),
-        "diagnostics": told(outcome.diagnostics, outcome.sites, hidden),
+        "structure_weights": outcome.fit_diagnostics.get("weights", {}),
+        "diagnostics": withhold(outcome.fit_diagnostics, outcome.sites, hidden),
         "minimax_bounds": [] if bounds is None else bounds.to_dict("records"),
         "cost": _cost(outcome, lines),
         "versions": versions(),
     }
 
 
-def alone(model: Model) -> dict[str, Any]:
-    """The same of a model that has no results folder, as JSON would hold it."""
-    return finite(result(model, _own_lines(model)))
+def write_report_alone(model: Estimator, path: Path) -> Path:
+    """The report of a model that has no results folder, as one HTML file."""
+    content = finite(result(model, _own_lines(model)))
+    path.write_text(report_alone(model, content), encoding="utf-8")
+    return path
 
 
-def hidden_sites(model: Model) -> dict[str, str]:
-    """Sites with so few people that nothing is told of them by themselves, and why."""
-    counts = dict(zip(model.result_.sites, model.result_.counts, strict=True))
-    return withholding.hidden_sites(counts, model.result_.looked)
-
-
-def _sites(model: Model, hidden: dict[str, str]) -> list[dict[str, Any]]:
+def _sites(model: Estimator, hidden: dict[str, str]) -> list[dict[str, Any]]:
     """The per-site table, without the line for all of them."""
     frame = model.summary(alpha=ALPHA).drop(index=[ALL_SITES, *hidden])
     return [{str(key): value for key, value in row.items()} for row in frame.reset_index().to_dict("records")]
 
 
-def _cost(outcome: Outcome, lines: list[Line] | None) -> dict[str, Any]:
+def _cost(outcome: StudyResult, lines: list[Line] | None) -> dict[str, Any]:
     if lines is None:
         return dict(outcome.cost)
     method = methods.find(outcome.study.method.name)
     settings = methods.settings_of(method, outcome.study.method.settings)
-    stages = study_diagnostics.joined(
-        method.stages(settings, outcome.context), outcome.scaling, outcome.study.look
+    stages = diagnostic_rounds.joined(
+        method.stages(settings, outcome.context), outcome.scaling, outcome.study.diagnostics
     )
     return {**cost(lines, outcome.sites), "left": left(lines, stages)}
 
 
-def _lines(model: Model, folder: Path) -> list[Line] | None:
+def _lines(model: Estimator, folder: Path) -> list[Line] | None:
     """The whole history: the folder's journal, else the model's own, which is then written there."""
     path = folder / JOURNAL
     if path.exists():
@@ -182,13 +179,12 @@ def _lines(model: Model, folder: Path) -> list[Line] | None:
     return lines
 
 
-def _own_lines(model: Model) -> list[Line] | None:
-    """What the model remembers; None: it was loaded, and its rounds are long past."""
-    journal = getattr(model, "journal_", None)
-    return [line(happened) for happened in journal.rounds] if isinstance(journal, Journal) else None
+def _own_lines(model: Estimator) -> list[Line] | None:
+    """The rounds of the run that fitted the model; None if it was loaded."""
+    return [line(happened) for happened in model.result_.rounds] or None
 
 
-def _draws(model: Model) -> pd.DataFrame:
+def _draws(model: Estimator) -> pd.DataFrame:
     columns = {site: model.ate_draws(site) for site in model.result_.sites}
     return pd.DataFrame({**columns, "all sites": model.ate_draws()})
 

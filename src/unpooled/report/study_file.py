@@ -16,7 +16,9 @@ def study_file(study: Study, folder: Path) -> str:
     content = study.model_dump(mode="json", exclude_none=True)
     sites = {name: _source(source, folder) for name, source in study.sites.items()}
     sections = {
-        "study": {key: content[key] for key in ("name", "seed", "min_sites", "look") if key in content},
+        "study": {
+            key: content[key] for key in ("name", "seed", "min_sites", "diagnostics") if key in content
+        },
         "columns": {key: value for key, value in content["columns"].items() if value not in ([], {})},
         "method": content["method"],
         "sites": sites,

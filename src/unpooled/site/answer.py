@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -10,31 +11,33 @@ import pandas as pd
 
 from unpooled.data.description import describe
 from unpooled.data.model_matrix import encode
+from unpooled.disclosure.limits import check_cells, check_parameters, check_rows
 from unpooled.errors import DataError, MessageError, UnpooledError
-from unpooled.methods.diagnostics import study_diagnostics
+from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import (
     Adopt,
     Adopted,
     Ask,
+    Centre,
     Describe,
     Described,
-    Gaps,
     Gradient,
     Message,
-    PullBack,
+    MissingPatterns,
     Refusal,
     Replies,
+    Reply,
     Statistics,
     Summarise,
     Summary,
     Together,
-    Tree,
+    Vjp,
 )
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
-from unpooled.site.gaps import gaps
-from unpooled.site.limits import check_cells, check_parameters, check_rows
+from unpooled.site.gaps import missing_patterns
 from unpooled.site.site import Adoption, Site, adopt
 from unpooled.study import Column, Schema
 
@@ -42,7 +45,7 @@ SEPARATING = 5
 """Fewest people of an arm that a covariate must tell from the other arm to be taken for the treatment."""
 
 
-def answer(site: Site, question: Message) -> Message:
+def answer(site: Site, question: Message) -> Reply:
     """The site's reply, or its refusal in words; never a row."""
     try:
         return _answer(site, question)
@@ -50,36 +53,35 @@ def answer(site: Site, question: Message) -> Message:
         return Refusal(type(error).__name__, error.expected, error.found, error.remedy)
 
 
-def _answer(site: Site, question: Message) -> Message:
+def _answer(site: Site, question: Message) -> Reply:
     match question:
         case Describe():
             described = describe(site.frame, site.columns)
             check_rows(site.limits, described.rows)
             check_cells(site.limits, {f"arm {level}": count for level, count in described.arms.items()})
             check_cells(site.limits, _rarest(site.frame, (*described.columns, *described.incomplete)))
-            return Described(described.model_dump(mode="json"))
+            return Described(described)
         case Summarise(schema, centre):
             check_rows(site.limits, len(site.frame))
-            return Summary(_summarise(site, Schema(**schema), centre))
-        case Gaps(schema, centre):
-            return gaps(site, Schema(**schema), centre)
+            return Summary(_summarise(site, schema, centre))
+        case MissingPatterns(schema, centre):
+            return missing_patterns(site, schema, centre)
         case Adopt():
             adopted = adopt(site, question)
             features = adopted.method.features(adopted.settings, adopted.context)
             check_parameters(site.limits, features, adopted.count)
             check_cells(site.limits, _fold_cells(adopted.rows, adopted.count))
-            if adopted.looking is not None:
-                check_parameters(site.limits, study_diagnostics.features(adopted.scaling), adopted.count)
-                check_cells(site.limits, _fold_cells(adopted.looking, adopted.count))
+            if adopted.diagnostic_rows is not None:
+                check_parameters(site.limits, diagnostic_rounds.features(adopted.scaling), adopted.count)
+                check_cells(site.limits, _fold_cells(adopted.diagnostic_rows, adopted.count))
             site.adopted = adopted
             return Adopted(adopted.count)
         case Ask(name, parameters):
             study = _adopted(site)
-            result = one_by_one(_statistics, parameters, *_stage(study, name))
-            return Statistics(result["total"], result["each"])
-        case PullBack(name, parameters, cotangent):
+            return one_by_one(_statistics, parameters, *_stage(study, name))
+        case Vjp(name, parameters, cotangent):
             study = _adopted(site)
-            return Gradient(*one_by_one(_pull_back, (parameters, cotangent), *_stage(study, name)))
+            return one_by_one(_vjp, (parameters, cotangent), *_stage(study, name))
         case Together(questions):
             return Replies(tuple(_answer(site, part) for part in questions))
     raise MessageError(
@@ -100,7 +102,7 @@ def _fold_cells(rows: Rows, count: int) -> dict[str, int]:
     return {f"fold {f + 1} of arm {int(a)}": count for (a, f), count in people.items()}
 
 
-def _summarise(site: Site, schema: Schema, centre: Tree) -> Tree:
+def _summarise(site: Site, schema: Schema, centre: Centre | None) -> Arrays:
     arrays = encode(site.frame, site.columns, schema, site=site.name)
     assert arrays.outcome is not None
     check_cells(site.limits, _cells(schema.covariates, arrays.covariates))
@@ -115,9 +117,9 @@ def _summarise(site: Site, schema: Schema, centre: Tree) -> Tree:
             "seen": seen,
             "seen_total": np.nansum(arrays.incomplete, axis=0),
         }
-    centred = values - centre["complete"]
+    centred = values - centre.complete
     powers = {f"power{k}": (centred**k).sum(axis=0) for k in (1, 2, 3, 4)}
-    spread = np.nansum((arrays.incomplete - centre["incomplete"]) ** 2, axis=0)
+    spread = np.nansum((arrays.incomplete - centre.incomplete) ** 2, axis=0)
     return {"count": len(values), "cross": centred.T @ centred, "seen_power2": spread, **powers}
 
 
@@ -177,19 +179,19 @@ def _stage(study: Adoption, name: str) -> tuple[Stage, Rows]:
         raise MessageError(
             "the stage must be the method's", found="an unknown stage", remedy="run one version"
         )
-    beside = study.looking if name.startswith(study_diagnostics.PREFIX) else None
+    beside = study.diagnostic_rows if name.startswith(diagnostic_rounds.PREFIX) else None
     return study.stages[name], study.rows if beside is None else beside
 
 
-def _statistics(parameters: Tree, stage: Stage, rows: Rows) -> Tree:
+def _statistics(parameters: Parameters, stage: Stage, rows: Rows) -> Statistics:
     return stage.statistics(parameters, rows)
 
 
-def _pull_back(leaves: Tree, stage: Stage, rows: Rows) -> tuple[Tree, jax.Array | None]:
+def _vjp(leaves: tuple[Parameters, Statistics], stage: Stage, rows: Rows) -> Gradient:
     parameters, cotangent = leaves
     value, pull = jax.vjp(
-        lambda moving: stage.statistics({**parameters, "free": moving}, rows), parameters["free"]
+        lambda free: stage.statistics(replace(parameters, free=free), rows), parameters.free
     )
-    gradient = pull(cotangent)[0]
+    (gradient,) = pull(cotangent)
     # Statistics with structure travel by `Ask`; a scalar comes along for nothing (Algorithm 1).
-    return gradient, value["total"] if isinstance(value["total"], jax.Array) else None
+    return Gradient(gradient, value.summed if isinstance(value.summed, jax.Array) else None)

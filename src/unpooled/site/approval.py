@@ -9,21 +9,11 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from unpooled.errors import ApprovalError, ResultsError, UnpooledError
+from unpooled.errors import ApprovalError, ResultsError
 from unpooled.methods import method as methods
-from unpooled.protocol.messages import (
-    Adopt,
-    Ask,
-    Describe,
-    Gaps,
-    Message,
-    PullBack,
-    Summarise,
-    Together,
-    Tree,
-)
+from unpooled.protocol.messages import Question
 from unpooled.site.private_files import write_whole
-from unpooled.study import Schema, Study
+from unpooled.study import Study
 
 
 class Decision(BaseModel):
@@ -106,60 +96,15 @@ class Approvals:
             ) from None
 
 
-def permit(study: Study, question: Message) -> None:
-    """Refuse a question that is not one of this study's."""
-    match question:
-        case Together(questions):
-            for part in questions:
-                permit(study, part)
-        case Describe(columns):
-            _require(columns == study.columns.model_dump(mode="json"), "a question about other columns")
-        case Summarise(schema):
-            _require(_is_of(study, schema), "sums of other columns")
-        case Gaps(schema):
-            _require(bool(study.columns.incomplete), "a question about gaps, which the study has none of")
-            _require(_is_of(study, schema), "gaps in other columns")
-        case Adopt():
-            _require(_is_of(study, question.schema), "other columns to adopt")
-            _require(question.method == study.method.name, "another method to adopt")
-            _require(_same_settings(study, question.settings), "other settings to adopt")
-            _require(question.seed == study.seed, "another seed to adopt")
-            _require(question.look == study.look, "to be looked at otherwise")
-        case Ask() | PullBack():
-            pass  # of which stage, the site itself looks at
-        case _:
-            _require(False, "no question of the protocol")
-
-
-def _require(true: bool, found: str) -> None:
-    if not true:
+def permit(study: Study, question: Question) -> None:
+    """Refuse a question that does not belong to this study."""
+    found = question.mismatch(study)
+    if found is not None:
         raise ApprovalError(
             "a question must be one of the study that was approved",
             found=found,
             remedy="run the very study that was approved, or have the new one reviewed",
         )
-
-
-def _is_of(study: Study, schema: Tree) -> bool:
-    """Whether a schema is about the study's columns, and in their order."""
-    try:
-        given = Schema(**schema)
-    except (TypeError, ValidationError):
-        return False
-    complete, incomplete = (
-        tuple(column.name for column in columns) for columns in (given.covariates, given.incomplete)
-    )
-    return complete == study.columns.covariates and incomplete == study.columns.incomplete
-
-
-def _same_settings(study: Study, given: Tree) -> bool:
-    """Whether settings are the study's, once both are completed with their defaults."""
-    method = methods.find(study.method.name)
-    try:
-        asked = methods.settings_of(method, dict(given))
-    except (TypeError, ValueError, UnpooledError):
-        return False
-    return asked == methods.settings_of(method, study.method.settings)
 
 
 def _question(study: Study) -> dict[str, Any]:

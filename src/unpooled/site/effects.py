@@ -6,12 +6,12 @@ import numpy as np
 
 from unpooled.data import Table, encode, encode_covariates, encode_incomplete, read
 from unpooled.errors import StudyError
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Draws
 from unpooled.protocol.rows import Rows, make_rows
 from unpooled.site.site import Adoption, Site, standardise, standardise_incomplete
 
 
-def conditional_effects(site: Site, draws: Tree, people: Table) -> np.ndarray:
+def conditional_effects(site: Site, draws: Draws, people: Table) -> np.ndarray:
     """CATE draws [K, people], in standard units."""
     study = _ready(site)
     known = (*site.columns.covariates, *site.columns.incomplete)
@@ -24,18 +24,22 @@ def conditional_effects(site: Site, draws: Tree, people: Table) -> np.ndarray:
     return result[:, : len(covariates)]
 
 
-def individual_effects(site: Site, draws: Tree, people: Table | None) -> np.ndarray:
+def individual_effects(site: Site, draws: Draws, people: Table | None) -> np.ndarray:
     """ITE draws [K, people], in standard units: the site's own people, or others with known outcomes."""
     study = _ready(site)
     if people is None:
-        own = study.method.individual_effects(study.settings, study.context, draws, study.rows, None)
+        own = study.method.individual_effects(
+            study.settings, study.context, draws, study.rows, None, study.seed
+        )
         return own[:, : study.count]
     frame = read(people, site.columns, site=site.name)
     arrays = encode(frame, site.columns, study.schema, site=site.name)
     assert arrays.outcome is not None
-    outcome = (arrays.outcome - study.scaling["outcome_mean"]) / study.scaling["outcome_sd"]
+    outcome = (arrays.outcome - study.scaling.outcome_mean) / study.scaling.outcome_sd
     asked = _people(study, arrays.covariates, arrays.treatment, outcome, arrays.incomplete)
-    result = study.method.individual_effects(study.settings, study.context, draws, study.rows, asked)
+    result = study.method.individual_effects(
+        study.settings, study.context, draws, study.rows, asked, study.seed
+    )
     return result[:, : len(outcome)]
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from unpooled.disclosure.limits import Limits
 from unpooled.errors import ResultsError, StudyError, nearest
-from unpooled.site.limits import Limits
 from unpooled.site.private_files import OWN_FOLDER, keeping, write_whole
 from unpooled.study import ALL_SITES, Source
 from unpooled.study.file import resolved

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 
 import numpy as np
 
 from unpooled.data.model_matrix import encode
+from unpooled.disclosure.limits import Limits, check_rows
 from unpooled.maths.patterns import patterns_of, suppressed
-from unpooled.protocol.messages import Patterns, Tree
-from unpooled.site.limits import Limits, check_rows
+from unpooled.protocol.messages import Patterns
 from unpooled.site.site import Site
 from unpooled.study import Schema
 
 
-def gaps(site: Site, schema: Schema, centre: Tree) -> Patterns:
+def missing_patterns(site: Site, schema: Schema, centre: np.ndarray) -> Patterns:
     """Covariates, incomplete columns, treatment and outcome, about their common means."""
     check_rows(site.limits, len(site.frame))
     arrays = encode(site.frame, site.columns, schema, site=site.name)
     assert arrays.outcome is not None
     values = np.column_stack([arrays.covariates, arrays.incomplete, arrays.treatment, arrays.outcome])
     found = suppressed(patterns_of(values, np.asarray(centre)), least(site.limits, values.shape[1]))
-    return Patterns([asdict(one) for one in found.kept], {"patterns": found.patterns, "rows": found.rows})
+    return Patterns(found.kept, found.patterns, found.rows)
 
 
 def least(limits: Limits, columns: int) -> int:

@@ -10,7 +10,7 @@ from unpooled.maths.threads import one_blas_thread
 from unpooled.methods.method import spelled_out
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Answered, Asked, digest, open_question
-from unpooled.protocol.messages import Message, Refusal, label
+from unpooled.protocol.messages import Message, Question, Refusal
 from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals, permit
 from unpooled.site.folder import SiteFolder
@@ -20,7 +20,7 @@ from unpooled.site.table import open_site
 from unpooled.study import Study
 
 
-class Desk:
+class Gateway:
     """Stands beside the rows for as long as a study runs."""
 
     def __init__(self, folder: Path) -> None:
@@ -36,7 +36,7 @@ class Desk:
     def _reply(self, sealed: bytes) -> bytes:
         try:
             asked = open_question(sealed)
-            study, question = _study(asked), decode(asked.question)
+            study, question = _study(asked), _question(asked)
         except UnpooledError as error:
             return encode(refusal(error))
         reply = self._within_limits(study, question)
@@ -46,7 +46,7 @@ class Desk:
             return encode(refusal(error))
         return encode(reply)
 
-    def _within_limits(self, study: Study, question: Message) -> Message:
+    def _within_limits(self, study: Study, question: Question) -> Message:
         try:
             reply = self._permitted(study, question)
             if (found := len(encode(reply))) > self._folder.reply_bytes:
@@ -57,7 +57,7 @@ class Desk:
         except Exception as error:  # its message may quote a row
             return _defect(error)
 
-    def _permitted(self, study: Study, question: Message) -> Message:
+    def _permitted(self, study: Study, question: Question) -> Message:
         self._approvals.require(study)
         permit(study, question)
         if study.hash not in self._open:
@@ -66,10 +66,10 @@ class Desk:
         with one_blas_thread():  # as in one process: the order of a sum is part of the number
             return answer(self._open[study.hash], question)
 
-    def _record(self, study: Study, number: int, question: Message, reply: Message) -> None:
+    def _record(self, study: Study, number: int, question: Question, reply: Message) -> None:
         site = self._open.get(study.hash)
         stages = {} if site is None or site.adopted is None else site.adopted.stages
-        self._ledger.record(study.hash, number, label(question), reply, encode(reply), stages=stages)
+        self._ledger.record(study.hash, number, question.label, reply, encode(reply), stages=stages)
 
 
 def refusal(error: UnpooledError) -> Refusal:
@@ -83,6 +83,15 @@ def _study(asked: Asked) -> Study:
         raise MessageError(
             "a question must come with its study", found="no study", remedy="run one version on every party"
         ) from None
+
+
+def _question(asked: Asked) -> Question:
+    question = decode(asked.question)
+    if isinstance(question, Question):
+        return question
+    raise MessageError(
+        "a site answers questions", found=type(question).__name__, remedy="run one version on every party"
+    )
 
 
 def _defect(error: Exception) -> Refusal:

@@ -9,13 +9,18 @@ import numpy as np
 import pandas as pd
 
 from unpooled.data.model_matrix import encode
+from unpooled.disclosure.limits import NONE, Limits
 from unpooled.errors import MessageError
+from unpooled.maths.streams import stream
 from unpooled.methods import method as methods
-from unpooled.methods.diagnostics import regressors, study_diagnostics
-from unpooled.protocol.messages import Adopt, Tree
+from unpooled.methods.diagnostics import regressors
+from unpooled.methods.diagnostics import rounds as diagnostic_rounds
+from unpooled.methods.method import Method
+from unpooled.methods.settings import MethodSettings
+from unpooled.protocol.messages import Adopt
+from unpooled.protocol.records import Scaling
 from unpooled.protocol.rows import Rows, make_rows
 from unpooled.protocol.stage import Stage
-from unpooled.site.limits import NONE, Limits
 from unpooled.study import Columns, Schema
 
 
@@ -37,19 +42,19 @@ class Adoption:
     rows: Rows
     count: int
     schema: Schema
-    scaling: Tree
-    method: Any
-    settings: Any
-    context: Tree
+    scaling: Scaling
+    method: Method
+    settings: MethodSettings
+    context: Any
     stages: dict[str, Stage]
-    looking: Rows | None = None
-    """The rows as those stages see them that look at a study beside its method's."""
+    seed: int
+    diagnostic_rows: Rows | None = None
+    """The rows as the stages of the study's diagnostics see them."""
 
 
 def adopt(site: Site, question: Adopt) -> Adoption:
     """Standardise by the agreed numbers and build the method's stages."""
-    schema = Schema(**question.schema)
-    arrays = encode(site.frame, site.columns, schema, site=site.name)
+    arrays = encode(site.frame, site.columns, question.schema, site=site.name)
     assert arrays.outcome is not None
     if site.name not in question.sites:
         raise MessageError(
@@ -60,46 +65,49 @@ def adopt(site: Site, question: Adopt) -> Adoption:
     index = question.sites.index(site.name)
     method = methods.find(question.method)
     settings = methods.settings_of(method, dict(question.settings))
+    context = method.Context(**question.context)
     rows = make_rows(
         standardise(arrays.covariates, question.scaling),
         arrays.treatment,
-        (arrays.outcome - question.scaling["outcome_mean"]) / question.scaling["outcome_sd"],
-        fold=folds(arrays.treatment, method.folds(settings), [question.seed, 2, index]),
+        (arrays.outcome - question.scaling.outcome_mean) / question.scaling.outcome_sd,
+        fold=folds(arrays.treatment, method.folds(settings), stream(question.seed, "folds", index)),
         site=index,
         incomplete=standardise_incomplete(arrays.incomplete, question.scaling),
     )
-    own, beside = method.stages(settings, question.context), None
-    stages = study_diagnostics.joined(own, question.scaling, question.look)
-    if question.look:
-        fold = folds(arrays.treatment, study_diagnostics.FOLDS, [question.seed, 7, index])
-        beside = regressors.beside(rows, fold)
+    own, diagnostic_rows = method.stages(settings, context), None
+    stages = diagnostic_rounds.joined(own, question.scaling, question.diagnostics)
+    if question.diagnostics:
+        fold = folds(
+            arrays.treatment, diagnostic_rounds.FOLDS, stream(question.seed, "diagnostic folds", index)
+        )
+        diagnostic_rows = regressors.beside(rows, fold)
     return Adoption(
         rows,
         len(arrays.treatment),
-        schema,
+        question.schema,
         question.scaling,
         method,
         settings,
-        question.context,
+        context,
         stages,
-        beside,
+        question.seed,
+        diagnostic_rows,
     )
 
 
-def standardise(covariates: np.ndarray, scaling: Tree) -> np.ndarray:
-    return (covariates - scaling["mean"]) / scaling["sd"]
+def standardise(covariates: np.ndarray, scaling: Scaling) -> np.ndarray:
+    return (covariates - scaling.mean) / scaling.sd
 
 
-def standardise_incomplete(incomplete: np.ndarray, scaling: Tree) -> np.ndarray:
-    return (incomplete - scaling["incomplete_mean"]) / scaling["incomplete_sd"]
+def standardise_incomplete(incomplete: np.ndarray, scaling: Scaling) -> np.ndarray:
+    return (incomplete - scaling.incomplete_mean) / scaling.incomplete_sd
 
 
-def folds(treatment: np.ndarray, count: int, seed: list[int]) -> np.ndarray:
+def folds(treatment: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """A fold for each row, each arm spread evenly over the folds; replays from the seed.
 
     One fold of everybody where a method holds nobody out: without it there is nobody to tell of.
     """
-    rng = np.random.default_rng(seed)
     fold = np.zeros(len(treatment), dtype=np.int32)
     for arm in (0.0, 1.0):
         people = np.flatnonzero(treatment == arm)

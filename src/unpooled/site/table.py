@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from unpooled.data import Table, check, read, without_unknown
+from unpooled.disclosure.limits import Limits
 from unpooled.errors import StudyError
 from unpooled.methods.method import find
-from unpooled.site.limits import Limits
 from unpooled.site.site import Site
 from unpooled.study import Study
 

@@ -11,7 +11,7 @@ from unpooled.errors import StudyError, nearest
 from unpooled.study.study import Source, Study
 
 SECTIONS = ("study", "columns", "method", "sites")
-STUDY_KEYS = ("name", "seed", "min_sites", "look")
+STUDY_KEYS = ("name", "seed", "min_sites", "diagnostics")
 
 TEMPLATE = """\
 # A study for unpooled: what is asked, of which columns, by which method, of which sites.
@@ -68,7 +68,7 @@ def read_study(path: str | Path) -> Study:
         )
     _require_known(general, STUDY_KEYS, "[study]")
     rest = {key: value for key, value in content.items() if key != "study"}
-    study = Study(**{"look": True, **general}, **rest)
+    study = Study(**{"diagnostics": True, **general}, **rest)
     folder = path.absolute().parent
     sites = {name: resolved(source, folder, name) for name, source in study.sites.items()}
     return study.model_copy(update={"sites": sites})

@@ -58,6 +58,13 @@ class Schema(BaseModel):
     treated: str
     incomplete: tuple[Column, ...] = ()
 
+    def is_of(self, columns: Columns) -> bool:
+        """Whether this schema is about the covariates of these roles, in their order."""
+        complete, incomplete = (
+            tuple(one.name for one in part) for part in (self.covariates, self.incomplete)
+        )
+        return complete == columns.covariates and incomplete == columns.incomplete
+
     @property
     def features(self) -> tuple[str, ...]:
         return tuple(name for column in self.covariates for name in column.features)

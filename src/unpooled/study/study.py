@@ -66,7 +66,7 @@ class Study(BaseModel):
     seed: int = Field(default=0, ge=0, lt=2**31)
     min_sites: int | None = Field(default=None, ge=1)
     """How many sites the study may rest on at least, should others be lost on the way; None: on all."""
-    look: bool = False
+    diagnostics: bool = False
     """Whether balance, overlap and simpler estimates are asked for in the same rounds, for the report."""
     columns: Columns
     method: Method = Method()

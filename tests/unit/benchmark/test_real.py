@@ -18,8 +18,8 @@ from unpooled.benchmark.cuts import CUTS, LEAST
 from unpooled.benchmark.scores import Estimate, score
 from unpooled.benchmark.tables import TABLES
 from unpooled.diagnostics.preview import preview
+from unpooled.disclosure.limits import Limits
 from unpooled.errors import DataError
-from unpooled.site.limits import Limits
 
 SITES = 4
 _RNG = np.random.default_rng(0)

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from unpooled.cli.site import app
+from unpooled.disclosure.limits import NONE, Limits
 from unpooled.errors import ApprovalError
 from unpooled.protocol.codec import encode
 from unpooled.protocol.messages import Describe, Described, Statistics, label
@@ -18,7 +19,6 @@ from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.site.ledger import Ledger
-from unpooled.site.limits import NONE, Limits
 from unpooled.site.table import open_site
 from unpooled.study import Source, read_study
 

@@ -16,17 +16,17 @@ def _statistics(value: float) -> Statistics:
 
 def test_totals_are_summed_and_the_rest_is_stacked_in_the_sites_order() -> None:
     combined = aggregate({"z": _statistics(1.0), "a": _statistics(10.0)})
-    np.testing.assert_array_equal(combined["total"]["a"], np.full((2, 3), 11.0))
-    assert combined["each"]["b"].shape == (2, 2, 4)
-    np.testing.assert_array_equal(combined["each"]["b"][:, 0], np.full((2, 4), 1.0))
-    np.testing.assert_array_equal(combined["each"]["b"][:, 1], np.full((2, 4), 10.0))
+    np.testing.assert_array_equal(combined.summed["a"], np.full((2, 3), 11.0))
+    assert combined.per_site["b"].shape == (2, 2, 4)
+    np.testing.assert_array_equal(combined.per_site["b"][:, 0], np.full((2, 4), 1.0))
+    np.testing.assert_array_equal(combined.per_site["b"][:, 1], np.full((2, 4), 10.0))
 
 
 def test_gradients_are_summed_with_their_values() -> None:
     combined = aggregate(
         {"a": Gradient({"g": np.ones(2)}, np.array([3.0])), "b": Gradient({"g": np.ones(2)}, np.array([4.0]))}
     )
-    np.testing.assert_array_equal(combined["total"]["g"], [2.0, 2.0])
+    np.testing.assert_array_equal(combined.summed["g"], [2.0, 2.0])
     np.testing.assert_array_equal(combined["value"], [7.0])
 
 
@@ -37,8 +37,8 @@ def test_replies_that_came_together_are_combined_one_by_one() -> None:
             "b": Replies((_statistics(3.0), _statistics(4.0))),
         }
     )
-    assert first["total"]["a"][0, 0] == 4.0
-    assert second["total"]["a"][0, 0] == 6.0
+    assert first.summed["a"][0, 0] == 4.0
+    assert second.summed["a"][0, 0] == 6.0
 
 
 def test_other_replies_are_kept_by_site() -> None:

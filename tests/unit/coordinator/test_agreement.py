@@ -9,9 +9,9 @@ from scipy import stats
 
 from unpooled.coordinator.agreement import FLAG_SCALE, Agreement, reach_agreement
 from unpooled.coordinator.rounds import Conduct
+from unpooled.disclosure.limits import NONE
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import DataError
-from unpooled.site.limits import NONE
 from unpooled.study import Study
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a", "b", "c"])
@@ -40,12 +40,12 @@ def test_the_agreed_numbers_are_those_of_the_stacked_table_in_three_rounds() -> 
     assert rounds == 3
     pooled = pd.concat(tables.values())
     x, scaling = pooled[["a", "b", "c"]].to_numpy(float), agreement.scaling
-    np.testing.assert_allclose(scaling["mean"], x.mean(axis=0))
-    np.testing.assert_allclose(scaling["sd"], x.std(axis=0))
-    np.testing.assert_allclose(scaling["outcome_sd"], pooled["y"].std(ddof=0))
-    np.testing.assert_allclose(scaling["correlation"], np.corrcoef(x.T), rtol=1e-10)
-    np.testing.assert_allclose(scaling["binary_rate"], [np.nan, pooled["b"].mean(), np.nan])
-    assert scaling["counts"] == [12, 25, 17]
+    np.testing.assert_allclose(scaling.mean, x.mean(axis=0))
+    np.testing.assert_allclose(scaling.sd, x.std(axis=0))
+    np.testing.assert_allclose(scaling.outcome_sd, pooled["y"].std(ddof=0))
+    np.testing.assert_allclose(scaling.correlation, np.corrcoef(x.T), rtol=1e-10)
+    np.testing.assert_allclose(scaling.binary_rate, [np.nan, pooled["b"].mean(), np.nan])
+    assert scaling.counts == [12, 25, 17]
 
 
 def test_a_rare_flag_is_not_blown_up_by_its_sd_and_may_still_not_repeat_another() -> None:
@@ -55,15 +55,15 @@ def test_a_rare_flag_is_not_blown_up_by_its_sd_and_may_still_not_repeat_another(
     tables = _tables(b=flag)
     scaling = _agree(tables)[0].scaling
     sd = pd.concat(tables.values())["b"].std(ddof=0)
-    assert sd < FLAG_SCALE == scaling["sd"][1]
-    np.testing.assert_allclose(scaling["correlation"][1, 1], (sd / FLAG_SCALE) ** 2)
+    assert sd < FLAG_SCALE == scaling.sd[1]
+    np.testing.assert_allclose(scaling.correlation[1, 1], (sd / FLAG_SCALE) ** 2)
     with pytest.raises(DataError, match="'b' and 'c'"):
         _agree(_tables(b=flag, c=flag))
 
 
 def test_moments_of_sites_are_scipys_and_binary_columns_have_no_shape() -> None:
     tables = _tables()
-    moments = _agree(tables)[0].scaling["site_moments"]
+    moments = _agree(tables)[0].scaling.site_moments
     pooled = pd.concat(tables.values())[["a", "b", "c"]].to_numpy(float)
     assert moments.shape == (3, 3 + 3 + 2 + 2)
     for row, table in zip(moments, tables.values(), strict=True):

@@ -18,17 +18,7 @@ from unpooled.coordinator.rounds import Conduct, Round
 from unpooled.errors import LimitRefusal, ResultsError
 from unpooled.protocol.codec import encode
 from unpooled.protocol.engine import Traffic
-from unpooled.protocol.messages import (
-    Adopt,
-    Adopted,
-    Ask,
-    Message,
-    PullBack,
-    Refusal,
-    Statistics,
-    Together,
-    label,
-)
+from unpooled.protocol.messages import Adopt, Adopted, Ask, Message, Refusal, Statistics, Together, Vjp, label
 
 ADOPT = Adopt({}, {}, "m", {}, {}, 0, ("a", "b"))
 
@@ -58,7 +48,7 @@ def procedure(rounds: int = 6, stage: str = "s") -> Generator[Message, Any, np.n
     state = np.zeros(3)
     for _ in range(rounds):
         reply = yield Ask(stage, {"free": state})
-        state = np.tanh(state + reply["total"]["x"])
+        state = np.tanh(state + reply.summed["x"])
     return state
 
 
@@ -225,7 +215,7 @@ def test_leaving_the_loop_closes_the_procedure() -> None:
 
 
 def test_labels_name_the_stage_and_what_is_asked_of_it() -> None:
-    together = Together((Ask("p", 1), PullBack("q", 1, 2), Ask("p", 3)))
+    together = Together((Ask("p", 1), Vjp("q", 1, 2), Ask("p", 3)))
     assert label(together) == "p: statistics + q: gradient"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from unpooled import AIPW, Study
 from unpooled.diagnostics.look import Look, look, look_at
-from unpooled.diagnostics.withholding import LEAST, few
+from unpooled.disclosure.withheld import LEAST, few
 from unpooled.study import ALL_SITES
 
 pytestmark = pytest.mark.slow

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import DataError, MessageError, StudyError
 from unpooled.protocol.codec import encode
 from unpooled.protocol.messages import Describe, Described, Statistics, Together
-from unpooled.site.limits import NONE, Limits
 from unpooled.study import Study
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a"])

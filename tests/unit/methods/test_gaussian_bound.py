@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from oracle import gaussian_latent as slow
+from unpooled.protocol.records import Parameters
+from unpooled.protocol.messages import Statistics
 from unpooled.methods.causal_rff.gaussian.bound import Bound, gain
 from unpooled.methods.causal_rff.gaussian.functions import MODELS, Functions
 
@@ -29,7 +31,7 @@ def fixed(fold: int = -1) -> Any:
 
 
 def loss(made: Functions, free: Any, rows: Any, fold: int = -1) -> Any:
-    return bound(made).statistics({"free": free, "fixed": fixed(fold)}, rows)["total"]
+    return bound(made).statistics(Parameters(free, fixed(fold)), rows)["total"]
 
 
 def padded(noise: np.ndarray, size: int) -> Any:
@@ -114,7 +116,7 @@ def test_factors_lie_between_0_and_1_and_are_symmetric_only_when_asked() -> None
 def test_the_regulariser_is_the_coordinators_and_counts_once(binary: bool) -> None:
     made = slow.functions(binary=binary)
     free = slow.scattered(made)
-    parameters = {"free": free, "fixed": fixed()}
+    parameters = Parameters(free, fixed())
     y = 0.25 if binary else 1.0
     weights = [y, y, 0.25, 0.25, 1.0, 1.0]  # y0, y1, w, the 0/1 covariate, two numbers
     size = sum(weight * np.sum(free["decoder"][:, :, c] ** 2) for c, weight in enumerate(weights))
@@ -126,7 +128,7 @@ def test_the_regulariser_is_the_coordinators_and_counts_once(binary: bool) -> No
         for leaf in jax.tree.leaves(free[name])
     )
     for total in (0.0, 12.5):
-        value = bound(made).value(parameters, {"total": jnp.asarray(total), "each": {}})
+        value = bound(made).value(parameters, Statistics(jnp.asarray(total)))
         np.testing.assert_allclose(value, total + ZETA * size + 0.5 * weak, rtol=1e-12)
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from unpooled.protocol.records import Parameters
 from unpooled.methods.fedci import METHOD
 from unpooled.methods.fedci.method import EXACT_ROWS, pseudo_people
 from unpooled.protocol.rows import make_rows
@@ -119,7 +120,7 @@ def test_large_sites_keep_only_the_diagonal_of_their_remainder() -> None:
 
 def test_pseudo_people_have_the_correlations_and_the_rates_of_the_covariates() -> None:
     people = pseudo_people(SCALING, 4000, seed=1)
-    np.testing.assert_allclose(np.corrcoef(people.T), SCALING["correlation"], atol=0.06)
+    np.testing.assert_allclose(np.corrcoef(people.T), SCALING.correlation, atol=0.06)
     values, counts = np.unique(people[:, 2], return_counts=True)
     assert len(values) == 2
     np.testing.assert_allclose(counts[1] / 4000, 0.25)
@@ -131,12 +132,12 @@ def _parameters(stage: str, structure: str, evidence: Any) -> Any:
     free = jax.tree.map(jnp.asarray, evidence.structure.start(np.ones((2, 3)), np.array([0.4, 0.6])))
     width = evidence.structure.feature_factors(free).shape[0]
     if stage == "ridge":
-        return {"free": {}, "fixed": {"fold": jnp.asarray(-1)}}
+        return Parameters(fixed={"fold": jnp.asarray(-1)})
     if stage.startswith("effect/"):
         key = jax.random.key_data(jax.random.key(0))
         fixed = {"beta": jnp.zeros((2, 2, width)), "shift": jnp.zeros((2, 2, 2)), "key": key}
-        return {"free": free, "fixed": fixed}
-    return {"free": free, "fixed": {"fold": jnp.asarray(-1), "noise": jnp.zeros(2)}}
+        return Parameters(free, fixed)
+    return Parameters(free, {"fold": jnp.asarray(-1), "noise": jnp.zeros(2)})
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)

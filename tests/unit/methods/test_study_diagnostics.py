@@ -14,6 +14,7 @@ from unpooled.methods.diagnostics import study_diagnostics
 from unpooled.methods.diagnostics.balance import BINS, CELL, Balance, _shown
 from unpooled.methods.diagnostics.regressors import beside, regressors
 from unpooled.protocol.messages import Ask, Together
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import make_rows
 
 MEAN, SD = np.array([50.0, 0.3, 4.0, 0.6]), np.array([9.0, 0.4, 2.0, 0.5])
@@ -96,7 +97,7 @@ def sent(seed: int, people: int, share: float, rarity: float, gaps: float) -> tu
     )
     own = beside(rows, rng.integers(0, 3, people))
     coefficients = np.tile(rng.normal(0.0, 0.6, 7), (3, 1))
-    said = STAGE.statistics({"free": {}, "fixed": {}, "each": {"treatment": coefficients}}, own)
+    said = STAGE.statistics(Parameters(per_site={"treatment": coefficients}), own)
     return said, (w, values)
 
 
@@ -109,7 +110,7 @@ def test_no_count_of_one_to_four_is_sent_of_a_site(
     seed: int, people: int, share: float, rarity: float, gaps: float
 ) -> None:
     said, (w, values) = sent(seed, people, share, rarity, gaps)
-    each = {name: np.asarray(found) for name, found in said["each"].items()}
+    each = {name: np.asarray(found) for name, found in said.per_site.items()}
     kept = each["kept"] > 0.0
     mean, sd = (np.asarray(part) for part in (STAGE.mean, STAGE.sd))
     ones = np.round(each["people"] * mean + each["sum"] * sd)[:, np.asarray(STAGE.flag)]
@@ -127,13 +128,11 @@ def test_no_count_of_one_to_four_is_sent_of_a_site(
     # Sums over sites have everybody.
     known = np.column_stack([values, np.isnan(values[:, 2:])])
     for arm in (0, 1):
-        np.testing.assert_array_equal(
-            said["total"]["people"][arm], np.sum(~np.isnan(known[w == arm]), axis=0)
-        )
+        np.testing.assert_array_equal(said.summed["people"][arm], np.sum(~np.isnan(known[w == arm]), axis=0))
         totals = np.nansum(known[w == arm], axis=0)
-        found = said["total"]["sum"][arm] * sd + said["total"]["people"][arm] * mean
+        found = said.summed["sum"][arm] * sd + said.summed["people"][arm] * mean
         np.testing.assert_allclose(found, totals, atol=1e-9)
-    assert said["total"]["histogram"].sum() == people
+    assert said.summed["histogram"].sum() == people
 
 
 def test_a_feature_is_kept_back_for_few_of_a_kind_few_values_or_few_gaps() -> None:

@@ -13,6 +13,8 @@ from scipy import stats
 from scipy.special import digamma, multigammaln
 
 import unpooled as up
+from unpooled.protocol.records import Parameters
+from unpooled.protocol.messages import Statistics
 from unpooled.data.simulation import simulate
 from unpooled.methods.fedci.effects import conditional_effect, individual_effect
 from unpooled.methods.fedci.settings import Settings
@@ -195,11 +197,11 @@ def test_new_people_get_the_conditional_of_both_functions(world: Any) -> None:
 def test_the_sum_of_the_sites_replies_gives_the_pooled_bound(world: Any) -> None:
     settings, bound, free, _ = world
     key = jax.random.key_data(jax.random.key(9))
-    parameters = {"free": free, "fixed": {"key": key}}
+    parameters = Parameters(free, {"key": key})
     parts = [people(count, site, 20 + site) for site, count in enumerate((8, 11, 6))]
     replies = [bound.statistics(parameters, rows) for rows, _ in parts]
-    assert all(reply["each"] == {} and jnp.shape(reply["total"]) == () for reply in replies)
-    ours = float(bound.value(parameters, {"total": sum(reply["total"] for reply in replies), "each": {}}))
+    assert all(reply.per_site == {} and jnp.shape(reply.summed) == () for reply in replies)
+    ours = float(bound.value(parameters, Statistics(sum(reply.summed for reply in replies))))
     drawn = sample(bound.evidence, free, jax.random.wrap_key_data(key), settings.monte_carlo)
     singles = [Sample(*(leaf[k] for leaf in drawn)) for k in range(settings.monte_carlo)]
     tables = [(table, site) for site, (_, table) in enumerate(parts)]
@@ -255,7 +257,7 @@ def test_the_gradient_is_finite_and_agrees_with_differences(world: Any) -> None:
 
     @jax.jit
     def value(free: Any) -> jax.Array:
-        parameters = {"free": free, "fixed": fixed}
+        parameters = Parameters(free, fixed)
         return bound.value(parameters, bound.statistics(parameters, rows))
 
     gradient = jax.jit(jax.grad(value))(free)

@@ -13,7 +13,8 @@ import pytest
 from unpooled.coordinator.rounds import Conduct, Round
 from unpooled.engines.in_process import InProcess
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows, make_rows
 from unpooled.protocol.stage import Objective
 from unpooled.site.site import Adoption, Site
@@ -28,13 +29,13 @@ class Pull(Objective):
 
     reveals: ClassVar[str] = "a toy"
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        gap = parameters["free"]["at"] - rows.covariates[0]
-        return {"total": {"gap": jnp.sum(gap**2)}, "each": {"gap": gap}}
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        gap = parameters.free["at"] - rows.covariates[0]
+        return Statistics({"gap": jnp.sum(gap**2)}, {"gap": gap})
 
-    def value(self, parameters: Tree, statistics: Tree) -> Any:
-        weight = parameters["fixed"]["weight"]
-        return weight * (statistics["total"]["gap"] + jnp.sum(parameters["free"]["at"] ** 2))
+    def value(self, parameters: Parameters, statistics: Statistics) -> Any:
+        weight = parameters.fixed["weight"]
+        return weight * (statistics.summed["gap"] + jnp.sum(parameters.free["at"] ** 2))
 
 
 class Bound(Objective):
@@ -43,11 +44,11 @@ class Bound(Objective):
     reveals: ClassVar[str] = "a toy"
     one_exchange: ClassVar[bool] = True
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        return {"total": jnp.sum((parameters["free"]["at"] - rows.covariates[0]) ** 2), "each": {}}
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        return Statistics(jnp.sum((parameters.free["at"] - rows.covariates[0]) ** 2))
 
-    def value(self, parameters: Tree, statistics: Tree) -> Any:
-        return statistics["total"] + jnp.sum(parameters["free"]["at"] ** 2)
+    def value(self, parameters: Parameters, statistics: Statistics) -> Any:
+        return statistics.summed + jnp.sum(parameters.free["at"] ** 2)
 
 
 class Cliff(Objective):
@@ -55,11 +56,11 @@ class Cliff(Objective):
 
     reveals: ClassVar[str] = "a toy"
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        return {"total": {"at": parameters["free"]["at"][0]}, "each": {}}
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        return Statistics({"at": parameters.free["at"][0]})
 
-    def value(self, parameters: Tree, statistics: Tree) -> Any:
-        return jnp.sqrt(parameters["free"]["at"][0] + 1.0) ** 4 - 2.0 * parameters["free"]["at"][0]
+    def value(self, parameters: Parameters, statistics: Statistics) -> Any:
+        return jnp.sqrt(parameters.free["at"][0] + 1.0) ** 4 - 2.0 * parameters.free["at"][0]
 
 
 class Valley(Objective):
@@ -67,12 +68,12 @@ class Valley(Objective):
 
     reveals: ClassVar[str] = "a toy"
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        x, y = parameters["free"]["at"]
-        return {"total": {"across": 50.0 * (y - x**2) ** 2, "along": 0.5 * (1.0 - x) ** 2}, "each": {}}
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        x, y = parameters.free["at"]
+        return Statistics({"across": 50.0 * (y - x**2) ** 2, "along": 0.5 * (1.0 - x) ** 2})
 
-    def value(self, parameters: Tree, statistics: Tree) -> Any:
-        return 100.0 * (statistics["total"]["across"] + statistics["total"]["along"])
+    def value(self, parameters: Parameters, statistics: Statistics) -> Any:
+        return 100.0 * (statistics.summed["across"] + statistics.summed["along"])
 
 
 STAGES = {"pull": Pull(), "bound": Bound(), "cliff": Cliff(), "valley": Valley()}

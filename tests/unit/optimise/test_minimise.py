@@ -31,7 +31,7 @@ def test_value_and_gradient_come_from_one_pair_of_exchanges(drive: Any, stages: 
     np.testing.assert_allclose(values, expected)
     np.testing.assert_allclose(gradient["at"], WEIGHTS["weight"][:, None] * 6 * (STARTS["at"] - MINIMUM))
     assert len(rounds) == 2
-    assert statistics["each"]["gap"].shape == (3, 2, 2)  # batch, site, direction
+    assert statistics.per_site["gap"].shape == (3, 2, 2)  # batch, site, direction
 
 
 def test_algorithm_1_needs_one_exchange(drive: Any, stages: Any) -> None:
@@ -52,7 +52,7 @@ def test_a_batch_of_descents_finds_every_minimum_in_lockstep(drive: Any, stages:
     assert found.evaluations < 30
     assert list(found.history) == sorted(found.history, reverse=True)
     gap = found.free["at"][:, None] - np.array([[1.0, -2.0], [3.0, 4.0]])
-    np.testing.assert_allclose(found.statistics["each"]["gap"], gap, atol=1e-12)
+    np.testing.assert_allclose(found.statistics.per_site["gap"], gap, atol=1e-12)
 
 
 def test_problems_after_the_first_may_stop_farther_from_their_minimum(drive: Any, stages: Any) -> None:
@@ -90,7 +90,7 @@ def test_a_step_of_one_is_a_step_of_one_axis(drive: Any, stages: Any) -> None:
                 question = procedure.send(reply)
             except StopIteration as done:
                 return done.value
-            asked.append(question.question.parameters["free"]["at"][0])
+            asked.append(question.question.parameters.free["at"][0])
             reply = yield question
 
     drive(watched())

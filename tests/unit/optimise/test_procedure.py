@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from unpooled.optimise.procedure import Noted, ask, noted, plain, pull_back, side_by_side
-from unpooled.protocol.messages import Ask, Message, PullBack, Together
+from unpooled.optimise.procedure import Noted, ask, noted, plain, side_by_side, vjp
+from unpooled.protocol.messages import Ask, Message, Together, Vjp
 
 
 def _counting(name: str, rounds: int, closed: list[str]) -> Generator[Message, Any, list[Any]]:
@@ -66,7 +66,7 @@ def test_closing_closes_every_procedure() -> None:
 
 
 def test_ask_and_pull_back_put_one_question_each() -> None:
-    for procedure, kind in ((ask("s", 1), Ask), (pull_back("s", 1, 2), PullBack)):
+    for procedure, kind in ((ask("s", 1), Ask), (vjp("s", 1, 2), Vjp)):
         assert isinstance(next(procedure), kind)
         with pytest.raises(StopIteration) as done:
             procedure.send("reply")

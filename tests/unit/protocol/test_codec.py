@@ -12,8 +12,9 @@ import pytest
 from unpooled.errors import MessageError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.messages import QUESTIONS, REPLIES, Ask, Message, Refusal, Statistics, Together
+from unpooled.protocol.records import Parameters
 
-EXAMPLE = Together((Ask("stage", {"free": {"a": np.arange(6.0).reshape(2, 3)}, "fixed": ()}), Ask("b", None)))
+EXAMPLE = Together((Ask("stage", Parameters({"a": np.arange(6.0).reshape(2, 3)}, ())), Ask("b", None)))
 
 
 @pytest.mark.parametrize("kind", [*QUESTIONS, *REPLIES])
@@ -33,8 +34,8 @@ def test_structure_and_arrays_survive_the_journey() -> None:
     assert isinstance(back, Together)
     assert isinstance(back.questions, tuple)
     first = back.questions[0]
-    np.testing.assert_array_equal(first.parameters["free"]["a"], np.arange(6.0).reshape(2, 3))
-    assert first.parameters["fixed"] == ()
+    np.testing.assert_array_equal(first.parameters.free["a"], np.arange(6.0).reshape(2, 3))
+    assert first.parameters.fixed == ()
 
 
 @pytest.mark.parametrize(

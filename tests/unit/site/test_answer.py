@@ -12,6 +12,7 @@ import pytest
 from unpooled.coordinator.agreement import reach_agreement
 from unpooled.coordinator.rounds import Conduct
 from unpooled.data.description import describe
+from unpooled.disclosure.limits import NONE
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import StudyError
 from unpooled.methods.fedci import METHOD
@@ -32,14 +33,14 @@ from unpooled.protocol.messages import (
     Summary,
     Together,
 )
+from unpooled.protocol.records import Parameters
 from unpooled.site.answer import answer
 from unpooled.site.effects import conditional_effects
-from unpooled.site.limits import NONE
 from unpooled.site.site import Site, folds
 from unpooled.study import Study, agree
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a", "b"])
-RIDGE = Ask("ridge", {"free": {}, "fixed": {"fold": np.array([-1])}})
+RIDGE = Ask("ridge", Parameters(fixed={"fold": np.array([-1])}))
 
 
 def _table(rows: int, seed: int = 0) -> pd.DataFrame:

@@ -19,9 +19,9 @@ from unpooled.protocol.messages import (
     Described,
     Gaps,
     Message,
-    PullBack,
     Summarise,
     Together,
+    Vjp,
 )
 from unpooled.site.approval import Approvals, permit
 from unpooled.study import Column, Schema, Study
@@ -116,7 +116,7 @@ OWN: dict[str, Message] = {
     "adopt": ADOPT,
     "adopt with defaults left out": replace(ADOPT, settings={"draws": 50}),
     "ask": Ask("ridge", {}),
-    "pull back": PullBack("projection", {}, {}),
+    "pull back": Vjp("projection", {}, {}),
 }
 
 

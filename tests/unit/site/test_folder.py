@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from unpooled.disclosure.limits import Limits
 from unpooled.errors import ResultsError, StudyError
 from unpooled.site.folder import REPLY_BYTES, SiteFolder
-from unpooled.site.limits import Limits
 from unpooled.study import Source
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from engines.stage import study, tables, written
+from unpooled.disclosure.limits import Limits
 from unpooled.errors import MessageError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Asked, open_reply
@@ -15,7 +16,6 @@ from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import Desk
 from unpooled.site.ledger import entries, verify
-from unpooled.site.limits import Limits
 
 STUDY = study()
 QUESTION = Describe(STUDY.columns.model_dump(mode="json"))

@@ -12,14 +12,15 @@ import pytest
 
 from unpooled.coordinator.agreement import reach_agreement
 from unpooled.coordinator.rounds import Conduct
+from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import ApprovalError, LimitRefusal
 from unpooled.methods.aipw import METHOD
 from unpooled.methods.diagnostics import study_diagnostics
 from unpooled.protocol.messages import Adopt, Adopted, Ask, Refusal, Together
+from unpooled.protocol.records import Parameters
 from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals, permit
-from unpooled.site.limits import NONE, Limits
 from unpooled.site.site import Site
 from unpooled.study import Column, Schema, Study
 
@@ -91,7 +92,7 @@ def test_a_site_that_is_not_looked_at_has_none_of_those_stages() -> None:
     assert site.adopted is not None
     assert site.adopted.looking is None
     for name in study_diagnostics.stages(question.scaling):
-        reply = answer(site, Ask(name, {"free": {}, "fixed": {}, "each": {}}))
+        reply = answer(site, Ask(name, Parameters()))
         assert isinstance(reply, Refusal)
         assert "unknown stage" in reply.found
 

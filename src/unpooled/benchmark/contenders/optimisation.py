@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import PyTree
 
 Tree = Any
 CHECKS, BETWEEN, RATE = 60, 25, 5e-3
@@ -35,7 +36,7 @@ def forward(layers: list[dict[str, jax.Array]], inputs: jax.Array) -> jax.Array:
     return inputs @ layers[-1]["weight"] + layers[-1]["bias"]
 
 
-def weights_squared(parameters: Tree) -> jax.Array:
+def weights_squared(parameters: PyTree) -> jax.Array:
     """Σ weight², biases free."""
     leaves = jax.tree_util.tree_leaves_with_path(parameters)
     return sum((jnp.sum(leaf**2) for path, leaf in leaves if "weight" in str(path[-1])), jnp.zeros(()))

@@ -13,12 +13,12 @@ from sklearn.base import clone
 from unpooled.data import Table
 from unpooled.data.kinds import numbers
 from unpooled.data.presence import column
+from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import open_sites
 from unpooled.errors import StudyError
 from unpooled.estimators.base import Estimator, Watcher
 from unpooled.estimators.robustness.verdict import Refit, told
 from unpooled.methods import method as methods
-from unpooled.site.limits import NONE, Limits
 from unpooled.study import Study
 
 Tables = Mapping[str, Table]
@@ -102,7 +102,7 @@ def _require_the_same(model: Estimator, tables: Mapping[str, pd.DataFrame]) -> N
     result = model.result_
     rows = {name: len(table) for name, table in tables.items()}
     outcome = np.concatenate([numbers(column(one, result.study.columns.outcome)) for one in tables.values()])
-    remembered = np.isclose(outcome.mean(), result.scaling["outcome_mean"], rtol=1e-6, atol=1e-9)
+    remembered = np.isclose(outcome.mean(), result.scaling.outcome_mean, rtol=1e-6, atol=1e-9)
     if rows != dict(zip(result.sites, result.counts, strict=True)) or not remembered:
         raise StudyError(
             "the tables must be those that the model was fitted to",

@@ -23,8 +23,8 @@ def of_analysis(analysis: Analysis) -> EValue:
     result, main = analysis.model.result_, analysis.main
     if analysis.study.columns.family == "continuous":
         return of_difference(main.estimate, main.sd, result.outcome_sd)
-    share = treated_share(analysis.tables, analysis.study.columns.treatment, str(result.schema["treated"]))
-    mean = float(result.scaling["outcome_mean"])
+    share = treated_share(analysis.tables, analysis.study.columns.treatment, result.schema.treated)
+    mean = result.scaling.outcome_mean
     return of_means(main.estimate, main.lower, main.upper, mean, share)
 
 

@@ -8,11 +8,11 @@ import pandas as pd
 from unpooled.data import read
 from unpooled.data.kinds import numbers, stored_as
 from unpooled.data.presence import column
+from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import open_sites
 from unpooled.errors import StudyError
 from unpooled.estimators.robustness.analysis import Analysis, Tables
 from unpooled.estimators.robustness.verdict import Finding
-from unpooled.site.limits import NONE, Limits
 from unpooled.study import Study
 
 NAME = "negative_control"

@@ -28,7 +28,7 @@ FEWEST = 10
 
 def placebo(analysis: Analysis) -> Finding:
     """The mean over the repeats; its interval must hold 0."""
-    columns, schema = analysis.study.columns, Schema(**analysis.model.result_.schema)
+    columns, schema = analysis.study.columns, analysis.model.result_.schema
     effect = analysis.main.estimate
 
     def change(table: pd.DataFrame, site: str, random: np.random.Generator) -> pd.DataFrame:

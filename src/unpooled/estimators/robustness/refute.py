@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 import pandas as pd
 
 from unpooled.data import Table
+from unpooled.disclosure.limits import NONE, Limits
 from unpooled.errors import StudyError
 from unpooled.estimators.base import Estimator, Watcher
 from unpooled.estimators.robustness import e_value as strength
@@ -19,7 +20,6 @@ from unpooled.estimators.robustness.placebo import placebo
 from unpooled.estimators.robustness.selection import chosen_tests, tables_here
 from unpooled.estimators.robustness.subsets import subsets
 from unpooled.estimators.robustness.verdict import Finding, Refit
-from unpooled.site.limits import NONE, Limits
 from unpooled.study import Study
 
 REPEATS = 3
@@ -85,7 +85,7 @@ def refute(
     chosen = chosen_tests(model, tests, negative_control)
     if repeats < 1:
         raise StudyError("a test is done once or more", found=f"repeats = {repeats}", remedy="give 1 or more")
-    study = study.model_copy(update={"look": False})  # at the main analysis one has looked already
+    study = study.model_copy(update={"diagnostics": False})  # at the main analysis one has looked already
     sources = tables_here(model, study, sites)
     other = None if negative_control is None else control.about(study, negative_control, sources, limits)
     main, tables = fitted(model, study, sources, limits, watch)

@@ -8,7 +8,7 @@ from unpooled.data import Table
 from unpooled.errors import StudyError, nearest
 from unpooled.estimators.base import Estimator
 from unpooled.estimators.robustness.noise_correlation import takes_part
-from unpooled.protocol.engine import Elsewhere
+from unpooled.protocol.engine import RemoteSites
 from unpooled.study import Study
 
 TESTS = ("placebo", "common_cause", "subsets", "negative_control", "e_value", "noise_correlation")
@@ -47,12 +47,12 @@ def _cannot(test: str, model: Estimator) -> StudyError:
 
 def tables_here(model: Estimator, study: Study, sites: Mapping[str, Table] | None) -> dict[str, Table]:
     """The tables, without those that the fit went on without."""
-    if isinstance(sites, Elsewhere):
+    if isinstance(sites, RemoteSites):
         raise StudyError(
             "tables are changed and fitted again in this process",
             found="sites that are elsewhere",
             remedy="give the tables themselves, or ask whoever holds them to run this test on their own",
         )
-    absent = model.result_.left_out if hasattr(model, "result_") else {}
+    absent = model.result_.lost_sites if hasattr(model, "result_") else {}
     named = study.sites if sites is None else sites
     return {site: table for site, table in named.items() if site not in absent}

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-from unpooled.protocol.messages import Tree
+from unpooled.disclosure.by_site import BySite
+from unpooled.protocol.records import Arrays
 
 ALPHA = 0.05
 
@@ -19,13 +20,13 @@ class Estimates(NamedTuple):
     error: np.ndarray
 
 
-def of_scores(sums: Tree) -> Estimates:
+def of_scores(sums: Arrays) -> Estimates:
     """The mean of doubly robust scores, and the standard error of that mean."""
     people = sums["people"]
     return Estimates(sums["mean"], np.sqrt(sums["squares"] / people / np.maximum(people - 1.0, 1.0)))
 
 
-def stacked_scores(sums: Tree) -> Tree:
+def stacked_scores(sums: Arrays) -> Arrays:
     """The sums of all sites' people as one table; deviations are from the common mean."""
     people, total = sums["people"], sums["people"].sum()
     mean = people @ sums["mean"] / total
@@ -33,7 +34,7 @@ def stacked_scores(sums: Tree) -> Tree:
     return {"people": total, "mean": mean, "squares": squares}
 
 
-def of_weights(sums: Tree) -> Estimates:
+def of_weights(sums: Arrays) -> Estimates:
     """Difference of weighted means; errors take the propensities as known, and equal weights give Welch's."""
     people, mean = sums["people"], sums["mean"]
     spread = sums["squares"][..., 2] / sums["weight"] ** 2
@@ -41,7 +42,7 @@ def of_weights(sums: Tree) -> Estimates:
     return Estimates(mean[..., 1] - mean[..., 0], np.sqrt(variance.sum(axis=-1)))
 
 
-def stacked_weights(sums: Tree) -> Tree:
+def stacked_weights(sums: Arrays) -> Arrays:
     """As `stacked_scores`, by arm."""
     weight = sums["weight"].sum(axis=0)
     mean = np.sum(sums["weight"] * sums["mean"], axis=0) / weight
@@ -60,11 +61,16 @@ def average(sites: Estimates, people: np.ndarray) -> Estimates:
 
 def told(found: Estimates, scale: float) -> dict[str, Any]:
     """Numbers for people, in the outcome's units."""
-    return {"estimate": (scale * found.estimate).tolist(), "standard_error": (scale * found.error).tolist()}
+    return {"estimate": float(scale * found.estimate), "standard_error": float(scale * found.error)}
+
+
+def told_by_site(found: Estimates, scale: float) -> dict[str, Any]:
+    """The same for every site."""
+    return {"estimate": BySite(scale * found.estimate), "standard_error": BySite(scale * found.error)}
 
 
 def told_with_interval(found: Estimates, scale: float) -> dict[str, Any]:
     """Of one estimate; the interval is the normal one of 95 %."""
     reach = ndtri(1.0 - ALPHA / 2.0) * found.error
-    ends = [scale * float(found.estimate - reach), scale * float(found.estimate + reach)]
-    return {**told(found, scale), "interval": ends}
+    ends = {"lower": scale * float(found.estimate - reach), "upper": scale * float(found.estimate + reach)}
+    return {**told(found, scale), **ends}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,7 +16,7 @@ from unpooled.methods.aipw.estimates import (
     of_weights,
     stacked_scores,
     stacked_weights,
-    told,
+    told_by_site,
     told_with_interval,
 )
 from unpooled.methods.aipw.newton import Propensity
@@ -28,20 +28,14 @@ from unpooled.methods.aipw.nuisances import (
     judged_without,
     nuisances,
 )
-from unpooled.methods.aipw.settings import Settings
+from unpooled.methods.aipw.settings import AIPWSettings
+from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Draws, Parameters
 
 
-class Fit(NamedTuple):
-    """Draws of the outcome regressions, the sites' effects [K, m], and every estimate exactly."""
-
-    draws: Tree
-    effects: np.ndarray
-    diagnostics: dict[str, Any]
-
-
-def fit(settings: Settings, sharing: Shared, seed: int, scale: float) -> Procedure[Fit]:
+def fit(settings: AIPWSettings, sharing: Shared, seed: int, scale: float) -> Procedure[Fit]:
     """`scale` is the outcome's sd: what is told is in the outcome's units."""
     without = judged_without(settings.folds)
     treatment = None if settings.estimator == "difference" else without
@@ -50,30 +44,30 @@ def fit(settings: Settings, sharing: Shared, seed: int, scale: float) -> Procedu
     known = yield from nuisances(sharing, settings.ridge, treatment, asked)
     if settings.estimator == "aipw":
         reply = yield from ask("scores", score_question(known, len(without)))
-        people, found, stack = reply["each"]["people"][0], of_scores, stacked_scores
+        people, found, stack = reply.per_site["people"][0], of_scores, stacked_scores
     else:
         reply = yield from ask("weighted_outcomes", _weight_question(known, sharing))
-        _require_two(reply["each"]["people"])
-        people, found, stack = reply["each"]["people"][0].sum(axis=1), of_weights, stacked_weights
-    sums = jax.tree.map(lambda leaf: leaf[0], reply["each"])
+        _require_two(reply.per_site["people"])
+        people, found, stack = reply.per_site["people"][0].sum(axis=1), of_weights, stacked_weights
+    sums = jax.tree.map(lambda leaf: leaf[0], reply.per_site)
     sites, stacked = found(sums), found(stack(sums))
     drawn = coefficient_draws(sharing, known.outcome, settings.draws, [seed, 4])
     diagnostics = {
         "estimator": settings.estimator,
-        "sites": told(sites, scale),
+        "sites": told_by_site(sites, scale),
         "overall": told_with_interval(average(sites, people), scale),
         "stacked": told_with_interval(stacked, scale),
         **told_of_fit(known, reply),
     }
-    return Fit({"fixed": {}, "each": drawn}, site_draws(sites, people, settings.draws, seed), diagnostics)
+    return Fit(Draws(by_site=drawn), site_draws(sites, people, settings.draws, seed), diagnostics)
 
 
-def score_question(known: Nuisances, folds: int) -> Tree:
+def score_question(known: Nuisances, folds: int) -> Parameters:
     """Every site gets its own coefficients of every fold: [1, site, fold, …]."""
     assert known.treatment is not None
     own = {"treatment": known.treatment.coefficients, "outcome": known.outcome.coefficients[:folds]}
     each = {name: np.swapaxes(values, 0, 1)[None] for name, values in own.items()}
-    return {"free": {}, "fixed": {}, "each": each}
+    return Parameters(per_site=each)
 
 
 def site_draws(sites: Estimates, people: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -82,20 +76,20 @@ def site_draws(sites: Estimates, people: np.ndarray, count: int, seed: int) -> n
     return sites.estimate + independent_normals(count, share * sites.error, [seed, 5]) / share
 
 
-def told_of_fit(known: Nuisances, reply: Tree) -> dict[str, Any]:
+def told_of_fit(known: Nuisances, reply: Statistics) -> dict[str, Any]:
     """How the propensities came about."""
     steps = known.treatment or Propensity(np.zeros(0), 0, True)
     return {
         "newton": {"rounds": steps.rounds, "converged": steps.converged},
-        "clipped_propensities": int(reply["total"]["clipped"].sum()),
+        "clipped_propensities": int(reply.summed["clipped"].sum()),
     }
 
 
-def _weight_question(known: Nuisances, sharing: Shared) -> Tree:
+def _weight_question(known: Nuisances, sharing: Shared) -> Parameters:
     """Without a treatment regression everybody's propensity is ½, so all weigh alike."""
     alike = np.zeros((1, sharing.sites, sharing.width))
     found = alike if known.treatment is None else known.treatment.coefficients
-    return {"free": {}, "fixed": {}, "each": {"treatment": np.swapaxes(found, 0, 1)[None]}}
+    return Parameters(per_site={"treatment": np.swapaxes(found, 0, 1)[None]})
 
 
 def _require_two(people: np.ndarray) -> None:

@@ -10,16 +10,15 @@ from unpooled.methods.aipw.newton import STEPS
 from unpooled.methods.aipw.normal_equations import Shared
 from unpooled.methods.aipw.regressions import Outcome, Treatment
 from unpooled.methods.aipw.scores import Scores, WeightedOutcomes
-from unpooled.methods.aipw.settings import Settings
-from unpooled.methods.method import Fitted
+from unpooled.methods.aipw.settings import AIPWContext, AIPWSettings
+from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.addressing import at_site
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Draws, Scaling
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
 
-class Aipw:
+class AIPWMethod:
     """See `unpooled.methods.method.Method`. Average effects without a model of the posterior.
 
     Outcome regressions are linear in the mean for every kind of outcome, 0/1 and counts included: where the
@@ -27,17 +26,14 @@ class Aipw:
     people, whichever the estimator.
     """
 
-    Settings = Settings
+    Settings = AIPWSettings
+    Context = AIPWContext
     takes_incomplete = False
 
-    def context(self, settings: Settings, scaling: Tree, seed: int) -> Tree:
-        return {
-            "covariates": len(scaling["mean"]),
-            "sites": len(scaling["counts"]),
-            "outcome_sd": float(scaling["outcome_sd"]),
-        }
+    def context(self, settings: AIPWSettings, scaling: Scaling, seed: int) -> AIPWContext:
+        return AIPWContext(len(scaling.mean), scaling.sites, scaling.outcome_sd)
 
-    def stages(self, settings: Settings, context: Tree) -> dict[str, Stage]:
+    def stages(self, settings: AIPWSettings, context: AIPWContext) -> dict[str, Stage]:
         offsets = _sharing(settings, context).offsets
         stages: dict[str, Stage] = {"outcome": Outcome(offsets)}
         if settings.estimator != "difference":
@@ -46,35 +42,40 @@ class Aipw:
             return {**stages, "scores": Scores(settings.trim)}
         return {**stages, "weighted_outcomes": WeightedOutcomes(settings.trim)}
 
-    def fit(self, settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
-        found = yield from fit(settings, _sharing(settings, context), seed, float(context["outcome_sd"]))
-        return Fitted(found.draws, found.effects, found.diagnostics)
+    def fit(self, settings: AIPWSettings, context: AIPWContext, seed: int) -> Procedure[Fit]:
+        return (yield from fit(settings, _sharing(settings, context), seed, context.outcome_sd))
 
-    def folds(self, settings: Settings) -> int:
+    def folds(self, settings: AIPWSettings) -> int:
         return settings.folds if settings.folds > 1 and settings.estimator != "difference" else 0
 
-    def features(self, settings: Settings, context: Tree) -> int:
-        return 1 + int(context["covariates"])
+    def features(self, settings: AIPWSettings, context: AIPWContext) -> int:
+        return 1 + context.covariates
 
-    def most_rounds(self, settings: Settings) -> int:
+    def most_rounds(self, settings: AIPWSettings) -> int:
         return 1 + (1 if settings.estimator == "difference" else STEPS)
 
     def conditional_effects(
-        self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
+        self, settings: AIPWSettings, context: AIPWContext, draws: Draws, rows: Rows, people: Rows
     ) -> np.ndarray:
-        return conditional(at_site(draws, int(people.site)), people)
+        return conditional(draws.at(int(people.site)), people)
 
     def individual_effects(
-        self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows | None
+        self,
+        settings: AIPWSettings,
+        context: AIPWContext,
+        draws: Draws,
+        rows: Rows,
+        people: Rows | None,
+        seed: int,
     ) -> np.ndarray:
         asked = rows if people is None else people
-        return individual(at_site(draws, int(asked.site)), asked)
+        return individual(draws.at(int(asked.site)), asked, seed)
 
 
-def _sharing(settings: Settings, context: Tree) -> Shared:
-    sites = int(context["sites"])
+def _sharing(settings: AIPWSettings, context: AIPWContext) -> Shared:
+    sites = context.sites
     offsets = settings.site_terms == "offsets" and sites > 1
-    return Shared(sites, 1 + int(context["covariates"]), offsets)
+    return Shared(sites, 1 + context.covariates, offsets)
 
 
-METHOD = Aipw()
+METHOD = AIPWMethod()

@@ -8,6 +8,8 @@ import numpy as np
 
 from unpooled.methods.aipw.normal_equations import Sharing, penalty
 from unpooled.optimise.procedure import Procedure, ask
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Parameters
 
 STEPS = 8
 """Most rounds; four or five are usual."""
@@ -42,7 +44,7 @@ def propensity(sharing: Sharing, without: np.ndarray, ridge: float) -> Procedure
         point, number = state.point + state.step, number + 1
         own = sharing.own(point)[:, :, 0]
         reply = yield from ask(
-            "treatment", {"free": {}, "fixed": {"without": without}, "each": {"treatment": own}}
+            "treatment", Parameters(fixed={"without": without}, per_site={"treatment": own})
         )
         state = _advance(state, point, *_seen(sharing, reply, point, ridge))
     near = state.gain <= ENOUGH
@@ -50,7 +52,7 @@ def propensity(sharing: Sharing, without: np.ndarray, ridge: float) -> Procedure
     return Propensity(found, number, bool(np.all(near)))
 
 
-def _seen(sharing: Sharing, reply: dict, point: np.ndarray, ridge: float) -> tuple[np.ndarray, ...]:
+def _seen(sharing: Sharing, reply: Statistics, point: np.ndarray, ridge: float) -> tuple[np.ndarray, ...]:
     """The penalised log likelihood at a point, the Newton step from it, and what that step promises."""
     gram, score, rest = sharing.system(reply)
     weight = penalty(point.shape[-1], ridge)

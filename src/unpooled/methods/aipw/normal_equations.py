@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from unpooled.maths.triangles import unpack
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
 
 
 class System(NamedTuple):
@@ -31,7 +31,7 @@ class Sharing(Protocol):
         """Of the solutions."""
         ...
 
-    def system(self, reply: Tree) -> System: ...
+    def system(self, reply: Statistics) -> System: ...
 
     def own(self, solution: np.ndarray) -> np.ndarray:
         """[batch, site, regression, feature]."""
@@ -48,8 +48,8 @@ class Shared(NamedTuple):
     def shape(self, batch: int, regressions: int) -> tuple[int, ...]:
         return batch, regressions, self.width + self.offsets * self.sites
 
-    def system(self, reply: Tree) -> System:
-        sums, own = dict(reply["total"]), reply["each"]
+    def system(self, reply: Statistics) -> System:
+        sums, own = dict(reply.summed), reply.per_site
         gram, score = np.asarray(unpack(sums.pop("gram"))), np.asarray(sums.pop("score"))
         if self.offsets:
             rows, start = (np.moveaxis(own[name], 1, 2) for name in ("gram_row", "score_start"))

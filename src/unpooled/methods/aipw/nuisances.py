@@ -10,7 +10,7 @@ from unpooled.errors import DataError
 from unpooled.methods.aipw.newton import Propensity, propensity
 from unpooled.methods.aipw.normal_equations import Sharing, penalty
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays, Parameters
 
 EVERYBODY = -1
 """The fold that nobody is in."""
@@ -53,7 +53,7 @@ def nuisances(
 
 def regressions(sharing: Sharing, without: np.ndarray, ridge: float) -> Procedure[Outcomes]:
     """One round: nothing is asked of the rows that depends on a coefficient."""
-    reply = yield from ask("outcome", {"free": {}, "fixed": {"without": without}, "each": {}})
+    reply = yield from ask("outcome", Parameters(fixed={"without": without}))
     gram, score, rest = sharing.system(reply)
     _require_both_arms(rest["people"])
     precision = gram + np.diag(penalty(score.shape[-1], ridge))
@@ -65,7 +65,7 @@ def regressions(sharing: Sharing, without: np.ndarray, ridge: float) -> Procedur
     return Outcomes(sharing.own(solution), solution[-1], precision[-1], noise[-1])
 
 
-def coefficient_draws(sharing: Sharing, fit: Outcomes, count: int, seed: list[int]) -> Tree:
+def coefficient_draws(sharing: Sharing, fit: Outcomes, count: int, seed: list[int]) -> Arrays:
     """Draws of every site's outcome regressions of everybody, about their normal equations' solution."""
     noise = np.random.default_rng(seed).standard_normal((count, *fit.mean.shape))
     root = np.swapaxes(np.linalg.cholesky(fit.precision), -1, -2)

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from unpooled.maths.triangles import pack
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
@@ -24,7 +25,7 @@ class Treatment(Stage):
         "where sites have offsets, at this site: its slope and curvature in the intercept"
     )
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         return _shared(treatment_sums(parameters, rows), self.offsets)
 
 
@@ -37,7 +38,7 @@ class Outcome(Stage):
         "sites have offsets, at this site: sums of the covariates and of the outcome by arm"
     )
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         return _shared(outcome_sums(parameters, rows), self.offsets)
 
 
@@ -46,10 +47,10 @@ def features(covariates: Array) -> Float[Array, "n f"]:
     return jnp.concatenate([jnp.ones((len(covariates), 1)), covariates], axis=1)
 
 
-def treatment_sums(parameters: Tree, rows: Rows) -> dict[str, Array]:
+def treatment_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
     """The log likelihood, its slope and its curvature at a site's coefficients; the first axis is of one."""
     design, use = features(rows.covariates), _in_use(parameters, rows)
-    logit = design @ parameters["each"]["treatment"]
+    logit = design @ parameters.per_site["treatment"]
     chance = jax.nn.sigmoid(logit)
     gram = jnp.einsum("n,nf,ng->fg", use * chance * (1.0 - chance), design, design)
     likelihood = use @ jax.nn.log_sigmoid(jnp.where(rows.treatment > 0.0, logit, -logit))
@@ -57,7 +58,7 @@ def treatment_sums(parameters: Tree, rows: Rows) -> dict[str, Array]:
     return {"gram": gram[None], "score": score[None], "likelihood": likelihood[None]}
 
 
-def outcome_sums(parameters: Tree, rows: Rows) -> dict[str, Array]:
+def outcome_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
     """By arm: products of the features with each other and with the outcome, and how many people."""
     design = features(rows.covariates)
     arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * _in_use(parameters, rows)
@@ -74,11 +75,11 @@ def packed(sums: dict[str, Array]) -> dict[str, Array]:
     return {**sums, "gram": pack(sums["gram"])}
 
 
-def _shared(sums: dict[str, Array], offsets: bool) -> Tree:
+def _shared(sums: dict[str, Array], offsets: bool) -> Statistics:
     """Sums over sites suffice, but for the sums that a site's own intercept rests on."""
     own = {"gram_row": sums["gram"][:, 0], "score_start": sums["score"][:, 0]} if offsets else {}
-    return {"total": packed(sums), "each": own}
+    return Statistics(packed(sums), own)
 
 
-def _in_use(parameters: Tree, rows: Rows) -> Float[Array, " n"]:
-    return rows.present * (rows.fold != parameters["fixed"]["without"])
+def _in_use(parameters: Parameters, rows: Rows) -> Float[Array, " n"]:
+    return rows.present * (rows.fold != parameters.fixed["without"])

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from unpooled.methods.aipw.regressions import features
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
@@ -24,8 +25,8 @@ class Scores(Stage):
         "for sums over sites: how many propensities were clipped"
     )
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        own = parameters["each"]
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        own = parameters.per_site
         chance, clipped = _clipped(own["treatment"], rows, self.trim)
         means = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][rows.fold])
         seen = jnp.where(rows.treatment > 0.0, means[1], means[0])
@@ -34,7 +35,7 @@ class Scores(Stage):
         people = rows.present.sum()
         mean = rows.present @ score / people
         each = {"people": people, "mean": mean, "squares": rows.present @ (score - mean) ** 2}
-        return {"total": {"clipped": rows.present @ clipped}, "each": each}
+        return Statistics({"clipped": rows.present @ clipped}, each)
 
 
 class WeightedOutcomes(Stage):
@@ -47,8 +48,8 @@ class WeightedOutcomes(Stage):
         "sites: how many propensities were clipped"
     )
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        chance, clipped = _clipped(parameters["each"]["treatment"], rows, self.trim)
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        chance, clipped = _clipped(parameters.per_site["treatment"], rows, self.trim)
         arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
         weight = arms / jnp.stack([1.0 - chance, chance])
         total = weight.sum(axis=1)
@@ -57,7 +58,7 @@ class WeightedOutcomes(Stage):
         powers = jnp.stack([jnp.ones_like(apart), apart, apart**2], axis=-1)
         squares = jnp.einsum("an,anp->ap", weight**2, powers)
         each = {"people": arms.sum(axis=1), "weight": total, "mean": mean, "squares": squares}
-        return {"total": {"clipped": rows.present @ clipped}, "each": each}
+        return Statistics({"clipped": rows.present @ clipped}, each)
 
 
 def propensity(coefficients: Array, rows: Rows) -> Float[Array, " n"]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from unpooled.methods.settings import Conditions, MethodSettings
 
 
-class Settings(BaseModel):
+class AIPWSettings(MethodSettings):
     """What a user may choose; the estimand is always the average effect."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    applies: ClassVar[Conditions] = ((("folds", "trim"), {"estimator": ("aipw", "ipw")}),)
 
     estimator: Literal["aipw", "ipw", "difference"] = "aipw"
     """Doubly robust; weights of the inverse propensity, normalised by site and arm; or unadjusted means."""
@@ -24,3 +27,12 @@ class Settings(BaseModel):
     """Propensities are clipped to between `trim` and 1 − `trim`."""
     draws: int = Field(default=400, ge=20, le=100_000)
     """Of a normal with the estimate and its standard error; diagnostics hold both exactly."""
+
+
+@dataclass(frozen=True)
+class AIPWContext:
+    """What all parties share beside the settings."""
+
+    covariates: int
+    sites: int
+    outcome_sd: float

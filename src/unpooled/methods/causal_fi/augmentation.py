@@ -14,7 +14,8 @@ from unpooled.methods.causal_fi import levels
 from unpooled.methods.causal_fi.model import Model, with_one
 from unpooled.methods.causal_fi.start import shift_of
 from unpooled.methods.causal_fi.structures import predictor
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
@@ -29,8 +30,8 @@ class Augmenting(Stage):
         "slopes, and of confounders with drawn latents of treatment and levels"
     )
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        fixed, each = parameters["fixed"], parameters["each"]
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        fixed, each = parameters.fixed, parameters.per_site
         told = {name: each[name] for name in ("offset", "shift") if name in each}
         draw = {**fixed["draw"], **told}
         mode = {**draw, "outcome": fixed["mode"], "offset": each["mode_offset"]}
@@ -45,9 +46,9 @@ class Augmenting(Stage):
             **self._held_out(mode, rows, arms * rows.present * (rows.fold == fixed["fold"]), fixed["fold"]),
         }
         summed, kept = self._outcome(mode, rows, found.felt, arms * use)
-        return {"total": {**total, **summed}, "each": kept}
+        return Statistics({**total, **summed}, kept)
 
-    def _confounders(self, draw: Tree, rows: Rows, u: jax.Array, use: jax.Array, key: jax.Array) -> Tree:
+    def _confounders(self, draw: Arrays, rows: Rows, u: jax.Array, use: jax.Array, key: jax.Array) -> Arrays:
         g, steps = with_one(rows, u), draw["confounders"]["steps"]
         filled = eqx.tree_at(lambda rows: rows.incomplete, rows, u)
         answered = levels.sums(self.model.layout, steps, filled, use, shift_of(draw, rows), key)
@@ -55,13 +56,13 @@ class Augmenting(Stage):
 
     def _treatment(
         self, rows: Rows, u: jax.Array, latent: jax.Array, use: jax.Array, *, shifted: bool
-    ) -> Tree:
+    ) -> Arrays:
         """Where nothing is shifted the products are those of the confounders."""
         g = with_one(rows, u)
         own = {"treatment_products": pack(g.T @ (use[:, None] * g))} if shifted else {}
         return {"treatment": g.T @ latent, **own}
 
-    def _outcome(self, mode: Tree, rows: Rows, u: jax.Array, arms: jax.Array) -> tuple[Tree, Tree]:
+    def _outcome(self, mode: Arrays, rows: Rows, u: jax.Array, arms: jax.Array) -> tuple[Arrays, Arrays]:
         """The outcome as the linearised model sees it: what is left over, and what is linear in the mode."""
         arm, family = rows.treatment.astype(int), self.model.family
         slope = jax.vmap(jax.grad(partial(predictor, self.model.structure)))
@@ -84,7 +85,7 @@ class Augmenting(Stage):
         }
         return summed, kept
 
-    def _held_out(self, mode: Tree, rows: Rows, held: jax.Array, fold: jax.Array) -> Tree:
+    def _held_out(self, mode: Arrays, rows: Rows, held: jax.Array, fold: jax.Array) -> Arrays:
         """E[y | w, x, u_seen]: what can be said of people whose outcome is not used; often there are none."""
         arm, outcome = rows.treatment.astype(int), self.model.family.seen(rows.outcome)
         predicted = jax.lax.cond(

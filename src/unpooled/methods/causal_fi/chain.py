@@ -12,7 +12,7 @@ from unpooled.methods.causal_fi.columns import Layout
 from unpooled.methods.causal_fi.families import Family
 from unpooled.methods.causal_fi.levels import allowed
 from unpooled.methods.causal_fi.structures import EXPECTED, SLOPES
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 
 OFFSET, SLOPE = 0.003, 0.3
 """Expected variances: of a site's offset, of a slope of a probit."""
@@ -21,7 +21,7 @@ OFFSET, SLOPE = 0.003, 0.3
 class Chain(NamedTuple):
     """Where a chain stands. Of the outcome both the draw, and the mode about which the model is linear."""
 
-    confounders: Tree
+    confounders: Arrays
     treatment: Float[Array, " p"]
     spreads: Float[Array, " k"]
     """Variances of the slopes of the treatment's probit, and of each step's."""

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.protocol.messages import Tree
+from unpooled.methods.causal_fi.settings import CausalFIContext
+from unpooled.protocol.records import IncompleteColumn
 from unpooled.study import LARGEST_COUNT
 
 
@@ -65,27 +66,20 @@ class Layout(eqx.Module):
         return (jnp.asarray(raw) - self.mean[places]) / self.sd[places]
 
 
-def describe(scaling: Tree) -> Tree:
-    """What all parties must know of the incomplete columns."""
-    return {
-        "kinds": [kind for _, kind, _ in scaling["incomplete_columns"]],
-        "widths": [width for _, _, width in scaling["incomplete_columns"]],
-        "mean": scaling["incomplete_mean"],
-        "sd": scaling["incomplete_sd"],
-    }
+def layout_of(context: CausalFIContext) -> Layout:
+    """Where the features of the incomplete columns stand, and how they were standardised."""
+    return make_layout(context.columns, context.incomplete_mean, context.incomplete_sd)
 
 
-def layout_of(described: Tree) -> Layout:
+def make_layout(columns: tuple[IncompleteColumn, ...], mean: np.ndarray, sd: np.ndarray) -> Layout:
     """
-    >>> told = {"kinds": ["numeric", "categorical"], "widths": [1, 2], "mean": [0, 0, 0], "sd": [1, 1, 1]}
-    >>> layout_of(told).levels(layout_of(told).discrete[0]).tolist()
+    >>> columns = IncompleteColumn("age", "numeric", 1), IncompleteColumn("race", "categorical", 2)
+    >>> layout = make_layout(columns, np.zeros(3), np.ones(3))
+    >>> layout.levels(layout.discrete[0]).tolist()
     [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
     """
-    widths = [int(width) for width in described["widths"]]
-    firsts = np.cumsum([0, *widths])[:-1].tolist()
-    columns = tuple(
-        Column(str(kind), first, width)
-        for kind, first, width in zip(described["kinds"], firsts, widths, strict=True)
+    firsts = np.cumsum([0, *[column.width for column in columns]])[:-1].tolist()
+    placed = tuple(
+        Column(column.kind, first, column.width) for column, first in zip(columns, firsts, strict=True)
     )
-    mean, sd = (jnp.asarray(described[name], dtype=float) for name in ("mean", "sd"))
-    return Layout(columns, mean, sd)
+    return Layout(placed, jnp.asarray(mean, dtype=float), jnp.asarray(sd, dtype=float))

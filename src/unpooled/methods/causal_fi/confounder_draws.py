@@ -18,7 +18,7 @@ from unpooled.maths.triangles import unpack
 from unpooled.maths.wishart import Wishart, draw_factors
 from unpooled.methods.causal_fi.columns import Layout
 from unpooled.methods.causal_fi.levels import CURVE, allowed, asked_of_all
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 
 LEAST_SPREAD = 0.1
 """What each number varies by, given x and the others, before anything is seen."""
@@ -34,7 +34,7 @@ class Probit(NamedTuple):
     number: Array
 
 
-def draw_numbers(gram: Float[Array, "p p"], size: int, key: Array) -> Tree:
+def draw_numbers(gram: Float[Array, "p p"], size: int, key: Array) -> Arrays:
     """Matrix-normal and inverse Wishart: (B, S) given the products of (1, x, levels) and of the numbers."""
     for_covariance, for_slopes = jax.random.split(key)
     count, width = gram[0, 0], gram.shape[0] - size
@@ -54,7 +54,7 @@ def draw_numbers(gram: Float[Array, "p p"], size: int, key: Array) -> Tree:
     return {"intercept": found[0], "slopes": found[1:], "covariance": spread @ spread.T}
 
 
-def draw_steps(gram: Array, sums: Tree, spreads: Array, layout: Layout, key: Array) -> Probit:
+def draw_steps(gram: Array, sums: Arrays, spreads: Array, layout: Layout, key: Array) -> Probit:
     """Coefficients of the steps towards levels, each from its own products."""
     if not len(spreads):
         return Probit(sums["score"], spreads, spreads)

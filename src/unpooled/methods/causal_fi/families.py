@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from scipy.special import ndtri
 
 from unpooled.maths.probit import log_probit
-from unpooled.protocol.messages import Tree
+from unpooled.methods.causal_fi.settings import CausalFIContext
 from unpooled.protocol.rows import Rows
 
 LEAST = 1e-6
@@ -121,12 +121,12 @@ class Poisson(eqx.Module):
 Family = Gaussian | Bernoulli | Poisson
 
 
-def family_of(context: Tree) -> Family:
+def family_of(context: CausalFIContext) -> Family:
     """By the name the study gives."""
-    if context["family"] == "continuous":
+    if context.family == "continuous":
         return Gaussian()
-    made = {"binary": Bernoulli, "count": Poisson}[context["family"]]
-    return made(jnp.asarray(context["outcome_mean"]), jnp.asarray(context["outcome_sd"]))
+    made = {"binary": Bernoulli, "count": Poisson}[context.family]
+    return made(jnp.asarray(context.outcome_mean), jnp.asarray(context.outcome_sd))
 
 
 def individual_effect(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +15,10 @@ from unpooled.methods.causal_fi.columns import Layout
 from unpooled.methods.causal_fi.families import Family
 from unpooled.methods.causal_fi.parameters import advance
 from unpooled.methods.causal_fi.structures import STRUCTURES, Structure
+from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.batch import one_by_one
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays, Draws, Parameters
 
 STARTED, TRIED, SETTLING = 6, 10, 6
 """Rounds with a linear outcome; of each structure that is tried; of the one that is chosen, not kept."""
@@ -24,15 +26,6 @@ TOLD = ("confounders", "treatment", "outcome", "bend", "noise")
 """What of a chain every site is told."""
 JUDGED = 4
 """The last rounds of a trial, by which it is judged."""
-
-
-class Fit(NamedTuple):
-    """Draws of all parameters, the sites' effects [K, m], and how the fit went."""
-
-    draws: Tree
-    effects: np.ndarray
-    structure: str
-    diagnostics: dict[str, Any]
 
 
 class Run(NamedTuple):
@@ -67,7 +60,7 @@ class Sampler(NamedTuple):
             keys = self._keys(use, number, 2 * len(fold))
             question = self._question(chains, fold, keys[: len(fold)])
             reply = yield from ask(f"augmenting/{structure.name}", question)
-            sums = {**reply["total"], **reply["each"]}
+            sums = {**reply.summed, **reply.per_site}
             chains = jax.tree.map(np.asarray, one_by_one(advance, (chains, sums, keys[len(fold) :]), setting))
             held.append(sums["held_out"] / np.maximum(sums["held"], 1.0))
             misfit.append(sums["misfit"] / np.maximum(sums["used"], 1.0))
@@ -75,16 +68,15 @@ class Sampler(NamedTuple):
                 found.append(chains)
         return Run(chains, found, np.mean(held[-JUDGED:], axis=0), np.mean(misfit[-JUDGED:], axis=0))
 
-    def _question(self, chains: Chain, fold: np.ndarray, keys: np.ndarray) -> Tree:
+    def _question(self, chains: Chain, fold: np.ndarray, keys: np.ndarray) -> Parameters:
         draw = {name: getattr(chains, name) for name in TOLD}
         each = {"offset": chains.offset, "mode_offset": chains.mode_offset}
-        return {
-            "free": {},
-            "fixed": {"draw": draw, "mode": chains.mode, "fold": fold, "key": keys},
-            "each": {**each, **self.shifts(len(fold))},
-        }
+        return Parameters(
+            fixed={"draw": draw, "mode": chains.mode, "fold": fold, "key": keys},
+            per_site={**each, **self.shifts(len(fold))},
+        )
 
-    def shifts(self, count: int) -> Tree:
+    def shifts(self, count: int) -> Arrays:
         """Of a batch of questions or draws; nothing where values are missing at random."""
         return {} if self.shift is None else {"shift": np.repeat(self.shift[None], count, axis=0)}
 
@@ -116,14 +108,14 @@ def fit(sampler: Sampler, names: tuple[str, ...], *, folds: int, sweeps: int, dr
         STRUCTURES[chosen], first, everybody, rounds=SETTLING + sweeps, kept=sweeps, use=len(names) + 1
     )
     found = _draws(run.kept, sampler, draws)
-    reply = yield from ask(f"effect/{chosen}", {"free": {}, **found})
+    reply = yield from ask(f"effect/{chosen}", Parameters(fixed=found.shared, per_site=found.by_site))
     told = {
         "structure": chosen,
         "held_out_error": error if folds else {},
-        "noise": float(np.sqrt(found["fixed"]["noise"].mean())),
-        "bend": run.chains.bend[0].tolist(),
+        "noise": float(np.sqrt(found.shared["noise"].mean())),
+        "bend": {"control": float(run.chains.bend[0, 0]), "treated": float(run.chains.bend[0, 1])},
     }
-    return Fit(found, np.asarray(reply["each"]["effect"]), chosen, told)
+    return Fit(replace(found, model=chosen), np.asarray(reply.per_site["effect"]), told)
 
 
 def _trial(sampler: Sampler, structure: Structure, started: Chain, folds: int, use: int) -> Procedure[Run]:
@@ -179,13 +171,13 @@ def _stacked(chains: list[Chain]) -> Chain:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *chains)
 
 
-def _draws(kept: list[Chain], sampler: Sampler, count: int) -> Tree:
+def _draws(kept: list[Chain], sampler: Sampler, count: int) -> Draws:
     """[K, …], spread evenly over rounds and chains: what all sites know, and each site's offsets."""
     total = sum(len(one.noise) for one in kept)
     few = np.linspace(0, total - 1, count).round().astype(int)
     every: Chain = jax.tree.map(lambda *leaves: np.concatenate(leaves)[few], *kept)
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(sampler.seed), count)))
-    return {
-        "fixed": {**{name: getattr(every, name) for name in TOLD}, "key": keys},
-        "each": {"offset": every.offset, **sampler.shifts(count)},
-    }
+    return Draws(
+        {**{name: getattr(every, name) for name in TOLD}, "key": keys},
+        {"offset": every.offset, **sampler.shifts(count)},
+    )

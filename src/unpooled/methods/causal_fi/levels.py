@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 from unpooled.maths.probit import latent, log_probit
 from unpooled.maths.triangles import pack
 from unpooled.methods.causal_fi.columns import Column, Layout
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 from unpooled.study import LARGEST_COUNT
 
@@ -111,7 +111,7 @@ def which(layout: Layout, column: Column, rows: Rows) -> Int[Array, " n"]:
 def sums(
     layout: Layout, steps: Float[Array, "k q"], rows: Rows, use: Float[Array, " n"], shift: Array | None,
     key: Array,
-) -> Tree:  # fmt: skip
+) -> Arrays:  # fmt: skip
     """What the steps' regressions need, of completed rows: by step latents times features, and products.
 
     Products of steps that everybody takes are those of all confounders, so only the others' are given.

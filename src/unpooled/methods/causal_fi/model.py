@@ -27,7 +27,7 @@ from unpooled.methods.causal_fi.imputation import (
 )
 from unpooled.methods.causal_fi.start import Open, on_numbers, open_up, shift_of
 from unpooled.methods.causal_fi.structures import Parts, Structure, predictor
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
 WAYS = 32
@@ -52,18 +52,18 @@ class Model(eqx.Module):
     layout: Layout
     family: Family
 
-    def arms(self, draw: Tree, rows: Rows, u: Array) -> Float[Array, "n 2"]:
+    def arms(self, draw: Arrays, rows: Rows, u: Array) -> Float[Array, "n 2"]:
         """The predictor of the outcome in either arm."""
         of = partial(predictor, self.structure)
         every = jax.vmap(jax.vmap(of, (0, None, 0)), (None, 0, None))
         return every(draw["outcome"], with_one(rows, u), draw["bend"]) + draw["offset"]
 
-    def own_arm(self, draw: Tree, rows: Rows, u: Array) -> Float[Array, " n"]:
+    def own_arm(self, draw: Arrays, rows: Rows, u: Array) -> Float[Array, " n"]:
         arm = rows.treatment.astype(int)
         of = jax.vmap(partial(predictor, self.structure))
         return of(draw["outcome"][arm], with_one(rows, u), draw["bend"][arm]) + draw["offset"][arm]
 
-    def completed(self, draw: Tree, rows: Rows, key: Array) -> Completed:
+    def completed(self, draw: Arrays, rows: Rows, key: Array) -> Completed:
         """u given all that is known of a person."""
         for_ways, for_rest = jax.random.split(key)
         arm, shift = rows.treatment.astype(int), shift_of(draw, rows)
@@ -85,7 +85,7 @@ class Model(eqx.Module):
         return Completed(u, u if shift is None else u + on_numbers(self.layout, shift), found.latent)
 
     def expected(
-        self, draw: Tree, rows: Rows, arm: Int[Array, " n"], *, assigned: bool = False
+        self, draw: Arrays, rows: Rows, arm: Int[Array, " n"], *, assigned: bool = False
     ) -> Float[Array, " n"]:
         """E[Y(arm) | x, u_seen]; with `assigned`, also given that the person is in that arm."""
         shift = shift_of(draw, rows)
@@ -139,7 +139,7 @@ class Model(eqx.Module):
         return jax.vmap(lambda one: self.structure.parts(one, size))(coefficients)
 
     def _ways(
-        self, open_: Open, draw: Tree, parts: Parts, offset: Array, rows: Rows, shift: Array | None
+        self, open_: Open, draw: Arrays, parts: Parts, offset: Array, rows: Rows, shift: Array | None
     ) -> Ways:
         """How s, t and p follow from u, of everybody."""
         width = rows.incomplete.shape[1]

@@ -20,7 +20,7 @@ from unpooled.maths.variances import Terms, draw_variances
 from unpooled.methods.causal_fi.chain import OFFSET, SLOPE, Chain, Setting
 from unpooled.methods.causal_fi.confounder_draws import draw_numbers, draw_probit, draw_steps
 from unpooled.methods.causal_fi.structures import DIRECTION, EXPECTED, LEARNED, SLOPES
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 
 NOISE = 0.3
 """Expected variance of the outcome's noise."""
@@ -28,7 +28,7 @@ FURTHEST = 1.0
 """How many prior sds what bends the outcome may move in a round; what is linear needs no such care."""
 
 
-def advance(leaves: tuple[Chain, Tree, Array], setting: Setting) -> Chain:
+def advance(leaves: tuple[Chain, Arrays, Array], setting: Setting) -> Chain:
     """All parameters anew."""
     chain, sums, key = leaves
     parts = jax.random.split(jax.random.wrap_key_data(key), 7)
@@ -75,7 +75,7 @@ class _Arm(NamedTuple):
     site: Array
 
 
-def _by_arm(chain: Chain, sums: Tree) -> _Arm:
+def _by_arm(chain: Chain, sums: Arrays) -> _Arm:
     """Arms come first."""
     return _Arm(
         unpack(sums["outcome"]), sums["score"], sums["square"], sums["people"].T,
@@ -93,7 +93,7 @@ def _common(chain: Chain, groups: Array, key: Array) -> Array:
     return jnp.where(slopes, drawn, 0.0)
 
 
-def _outcome(setting: Setting, common: Array, arm: _Arm, key: Array) -> tuple[Tree, dict[str, Terms]]:
+def _outcome(setting: Setting, common: Array, arm: _Arm, key: Array) -> tuple[Arrays, dict[str, Terms]]:
     """Coefficients and offsets of one arm by the exact solve; and all terms that have a variance."""
     groups = setting.groups
     scale = jnp.sqrt(arm.variances[groups])

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+import numpy as np
+from pydantic import Field
 
 from unpooled.methods.causal_fi.shifts import Shift
+from unpooled.methods.settings import Conditions, MethodSettings
+from unpooled.protocol.records import IncompleteColumn
 
 
-class Settings(BaseModel):
+class CausalFISettings(MethodSettings):
     """What a user may choose; the defaults are what to use when nothing is known."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    applies: ClassVar[Conditions] = (
+        (("structure", "sweeps", "shifts"), {"inference": ("compatible",)}),
+        (("folds",), {"inference": ("compatible",), "structure": ("auto",)}),
+        (
+            ("hidden", "rounds", "learning_rate", "monte_carlo", "imputations"),
+            {"inference": ("variational",)},
+        ),
+    )
 
     inference: Literal["compatible", "variational"] = "compatible"
     """Draws of everything that fit together; or the paper's networks, for comparison: hundreds of rounds."""
@@ -42,3 +53,19 @@ class Settings(BaseModel):
     """Variational: draws of the networks' weights in a round."""
     imputations: int = Field(default=100, ge=1, le=10_000)
     """Variational: draws of what is missing of a person, for each draw of the weights."""
+
+
+@dataclass(frozen=True)
+class CausalFIContext:
+    """What all parties share beside the settings."""
+
+    covariates: int
+    columns: tuple[IncompleteColumn, ...]
+    incomplete_mean: np.ndarray
+    incomplete_sd: np.ndarray
+    sites: int
+    family: str
+    outcome_mean: float
+    outcome_sd: float
+    shift: np.ndarray | None = None
+    """[site, arm, feature]: how far missing values differ from those at random; None if they do not."""

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from unpooled.errors import StudyError, nearest
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Scaling
 
 ARMS = ("control", "treated")
 
@@ -25,12 +25,12 @@ class Shift(BaseModel):
     site: str | None = None
 
 
-def by_site(shifts: tuple[Shift, ...], scaling: Tree) -> np.ndarray | None:
+def by_site(shifts: tuple[Shift, ...], scaling: Scaling) -> np.ndarray | None:
     """[site, arm, feature]; None where nothing is shifted."""
     if not any(shift.size for shift in shifts):
         return None
-    sites = [str(name) for name in scaling["site_names"]]
-    columns = {str(name): (str(kind), int(width)) for name, kind, width in scaling["incomplete_columns"]}
+    sites = list(scaling.site_names)
+    columns = {column.name: (column.kind, column.width) for column in scaling.incomplete_columns}
     first = dict(zip(columns, np.cumsum([0, *[width for _, width in columns.values()]]), strict=False))
     found = np.zeros((len(sites), len(ARMS), sum(width for _, width in columns.values())))
     for shift in shifts:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from unpooled.maths.conditional_normal import given_seen
 from unpooled.methods.causal_fi import levels
 from unpooled.methods.causal_fi.columns import Layout
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
 
@@ -29,7 +29,7 @@ class Open(NamedTuple):
 
 
 def open_up(
-    layout: Layout, confounders: Tree, rows: Rows, spots: Float[Array, "i n"], shift: Array | None
+    layout: Layout, confounders: Arrays, rows: Rows, spots: Float[Array, "i n"], shift: Array | None
 ) -> Open:
     """A way for every spot between 0 and 1."""
     levelled, numbers = layout.levelled, layout.numbers
@@ -52,7 +52,7 @@ def open_up(
     return Open(*jax.vmap(way)(spots), root)
 
 
-def shift_of(draw: Tree, rows: Rows) -> Float[Array, "n u"] | None:
+def shift_of(draw: Arrays, rows: Rows) -> Float[Array, "n u"] | None:
     """How much more than at random everybody's missing values are, by arm; None where they are at random."""
     if "shift" not in draw:
         return None

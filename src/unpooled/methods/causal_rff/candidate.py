@@ -7,21 +7,21 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Draws
 
 
-class Found(NamedTuple):
-    """Draws of the parameters: `fixed` [K, …] that all sites know, `each` [K, site, …]; the same from the
+class CandidateFit(NamedTuple):
+    """Draws of the parameters: shared by all sites and by site; the same from the
     fits without each fold, [fold, k, …] (None where nobody was held out); how it went."""
 
-    draws: Tree
-    without: Tree
+    draws: Draws
+    without: Draws | None
     diagnostics: dict[str, Any]
 
 
-def noise_sd(draws: Tree) -> float:
+def noise_sd(draws: Draws) -> float:
     """The noise's sd over draws and arms, in standard units."""
-    return float(np.sqrt(np.mean(draws["fixed"]["noise"])))
+    return float(np.sqrt(np.mean(draws.shared["noise"])))
 
 
 class Candidate(Protocol):
@@ -31,6 +31,6 @@ class Candidate(Protocol):
         """Find the mode; `folds` is 0 where nobody is held out."""
         ...
 
-    def sample(self, learned: Any, folds: int) -> Procedure[Found]:
+    def sample(self, learned: Any, folds: int) -> Procedure[CandidateFit]:
         """Draw from the posterior about it, and fit without each fold."""
         ...

@@ -21,7 +21,8 @@ from unpooled.methods.causal_rff.gaussian.effects import GaussianModel
 from unpooled.methods.causal_rff.observed.design import Design
 from unpooled.methods.causal_rff.observed.regression import linear_predictor
 from unpooled.methods.outcomes import OutcomeScale
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
@@ -32,19 +33,19 @@ class RegressionModel(eqx.Module):
     design: Design
     outcome: OutcomeScale
 
-    def arms(self, draw: Tree, rows: Rows) -> Float[Array, "n 2"]:
+    def arms(self, draw: Arrays, rows: Rows) -> Float[Array, "n 2"]:
         """Expected outcome in either arm, or its logit."""
         features = self.design.features(rows.covariates, draw["length"])
         return linear_predictor(features, draw["common"], draw["site"])
 
-    def effect(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
+    def effect(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
         both = self.outcome.expected(self.arms(draw, rows))
         return self.outcome.standardised(both[:, 1] - both[:, 0])
 
-    def individual(self, draw: Tree, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
+    def individual(self, draw: Arrays, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
         return self.outcome.individual(self.arms(draw, rows), draw["noise"], rows, key, correlation)
 
-    def log_density(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
+    def log_density(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
         """log p(y | x, w)."""
         arm = rows.treatment.astype(int)
         said = self.arms(draw, rows)[jnp.arange(len(arm)), arm]
@@ -57,14 +58,14 @@ class ClassModel(eqx.Module):
     columns: Columns
     outcome: OutcomeScale
 
-    def effect(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
+    def effect(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
         """Σ_z p(z | x)·(θ₁z − θ₀z): the treatment is set, so it tells nothing of z."""
         views = Views(**draw)
         share = jax.nn.softmax(of_covariates(views, self.columns, rows), axis=1)
         means = self.outcome.expected(views.outcome)
         return self.outcome.standardised(share @ (means[1] - means[0]))
 
-    def individual(self, draw: Tree, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
+    def individual(self, draw: Arrays, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
         """The class is drawn given all that is known of a person, then the other arm's outcome given it."""
         views = Views(**draw)
         logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
@@ -74,7 +75,7 @@ class ClassModel(eqx.Module):
         both = views.outcome[:, chosen].T
         return self.outcome.individual(both, views.noise, rows, second, correlation)
 
-    def log_density(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
+    def log_density(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
         views = Views(**draw)
         logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
         said = of_outcome(views, rows, binary=self.outcome.binary, predictive=True)
@@ -91,9 +92,9 @@ class AverageEffect(Stage):
     model: Model
     reveals: ClassVar[str] = "draws of the average effect at this site"
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        effect = self.model.effect({**parameters["fixed"], **parameters["each"]}, rows)
-        return {"total": {}, "each": {"effect": effect @ rows.present / jnp.sum(rows.present)}}
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        effect = self.model.effect({**parameters.fixed, **parameters.per_site}, rows)
+        return Statistics(per_site={"effect": effect @ rows.present / jnp.sum(rows.present)})
 
 
 class HeldOut(Stage):
@@ -102,37 +103,37 @@ class HeldOut(Stage):
     models: tuple[Model, ...]
     reveals: ClassVar[str] = "for sums over sites: log density of held-out outcomes under each model"
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        fixed = parameters["fixed"]
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        fixed = parameters.fixed
         use = rows.present * (rows.fold == fixed["fold"])
         found = []
-        for model, alike, own in zip(self.models, fixed["draws"], parameters["each"], strict=True):
+        for model, alike, own in zip(self.models, fixed["draws"], parameters.per_site["draws"], strict=True):
             draws = {**alike, **own}
             each = jax.lax.map(lambda draw, model=model: model.log_density(draw, rows), draws)
             found.append(use @ (jax.nn.logsumexp(each, axis=0) - jnp.log(each.shape[0])))
-        return {"total": {"density": jnp.stack(found), "people": use.sum()}, "each": {}}
+        return Statistics({"density": jnp.stack(found), "people": use.sum()})
 
 
-def each_draw(model: Model, draws: Tree, people: Rows) -> np.ndarray:
+def each_draw(model: Model, draws: Arrays, people: Rows) -> np.ndarray:
     """CATE draws [K, people]."""
     return _unbundled(_effects(model, draws, people))
 
 
 @eqx.filter_jit
-def _effects(model: Model, draws: Tree, people: Rows) -> Array:
+def _effects(model: Model, draws: Arrays, people: Rows) -> Array:
     return jax.lax.map(lambda draw: model.effect(draw, people), draws)
 
 
 def each_individual(
-    model: Model, draws: Tree, people: Rows, keys: np.ndarray, correlation: float
+    model: Model, draws: Arrays, people: Rows, keys: np.ndarray, correlation: float
 ) -> np.ndarray:
     """ITE draws [K, people]."""
     return _unbundled(_individuals(model, draws, people, keys, jnp.asarray(correlation)))
 
 
 @eqx.filter_jit
-def _individuals(model: Model, draws: Tree, people: Rows, keys: np.ndarray, correlation: Array) -> Array:
-    def one(leaves: tuple[Tree, Array]) -> Array:
+def _individuals(model: Model, draws: Arrays, people: Rows, keys: np.ndarray, correlation: Array) -> Array:
+    def one(leaves: tuple[Arrays, Array]) -> Array:
         return model.individual(leaves[0], people, jax.random.wrap_key_data(leaves[1]), correlation)
 
     return jax.lax.map(one, (draws, keys))

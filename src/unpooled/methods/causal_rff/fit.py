@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import replace
 
 import jax
 import numpy as np
 
-from unpooled.methods.causal_rff.candidate import Candidate, Found
+from unpooled.methods.causal_rff.candidate import Candidate, CandidateFit
+from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
-from unpooled.protocol.messages import Tree
-
-
-class Fit(NamedTuple):
-    """The model chosen, its draws, the sites' effects [K, m], and how the fit went."""
-
-    chosen: str
-    draws: Tree
-    effects: np.ndarray
-    diagnostics: dict[str, Any]
+from unpooled.protocol.records import Parameters
 
 
 def fit(candidates: dict[str, Candidate], folds: int) -> Procedure[Fit]:
@@ -31,22 +23,22 @@ def fit(candidates: dict[str, Candidate], folds: int) -> Procedure[Fit]:
         density = yield from _held_out(found, folds)
     chosen = max(candidates, key=lambda name: density.get(name, 0.0))
     draws = found[chosen].draws
-    reply = yield from ask(f"effect/{chosen}", {"free": {}, **draws})
+    reply = yield from ask(f"effect/{chosen}", Parameters(fixed=draws.shared, per_site=draws.by_site))
     diagnostics = {name: each.diagnostics for name, each in found.items()}
     diagnostics |= {"chosen": chosen, "held_out_density": density}
     # [draws, sites], or of a bundle of draws [1, sites, draws].
-    effects = np.asarray(reply["each"]["effect"])
+    effects = np.asarray(reply.per_site["effect"])
     if effects.ndim == 3:
         effects = np.concatenate(np.swapaxes(effects, 1, 2))
-    return Fit(chosen, draws, effects, diagnostics)
+    return Fit(replace(draws, model=chosen), effects, diagnostics)
 
 
-def _held_out(found: dict[str, Found], folds: int) -> Procedure[dict[str, float]]:
+def _held_out(found: dict[str, CandidateFit], folds: int) -> Procedure[dict[str, float]]:
     """Mean log density of people's outcomes under the fits that did not see them."""
-    draws = [each.without for each in found.values()]
-    fixed = {"fold": np.arange(folds), "draws": tuple(one["fixed"] for one in draws)}
+    draws = [each.without for each in found.values() if each.without is not None]
+    fixed = {"fold": np.arange(folds), "draws": tuple(one.shared for one in draws)}
     # [fold, draw, site, …] as it is drawn, [fold, site, draw, …] as it travels.
-    each = jax.tree.map(lambda leaf: np.swapaxes(leaf, 1, 2), tuple(one["each"] for one in draws))
-    reply = yield from ask("held_out", {"free": {}, "fixed": fixed, "each": each})
-    total = reply["total"]["density"].sum(axis=0) / reply["total"]["people"].sum()
+    each = jax.tree.map(lambda leaf: np.swapaxes(leaf, 1, 2), tuple(one.by_site for one in draws))
+    reply = yield from ask("held_out", Parameters(fixed=fixed, per_site={"draws": each}))
+    total = reply.summed["density"].sum(axis=0) / reply.summed["people"].sum()
     return {name: float(value) for name, value in zip(found, total, strict=True)}

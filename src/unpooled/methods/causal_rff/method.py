@@ -28,25 +28,25 @@ from unpooled.methods.causal_rff.observed.candidate import FOLD_STEPS, STEPS, Ob
 from unpooled.methods.causal_rff.observed.design import make_design
 from unpooled.methods.causal_rff.observed.regression import Regression
 from unpooled.methods.causal_rff.observed.site_terms import make_terms, width
-from unpooled.methods.causal_rff.settings import Settings
-from unpooled.methods.method import Fitted
+from unpooled.methods.causal_rff.settings import CausalRFFContext, CausalRFFSettings
+from unpooled.methods.method import Fit
 from unpooled.methods.outcomes import outcome_scale
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.addressing import at_site
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Draws, Scaling
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
 
-class CausalRFF:
+class CausalRFFMethod:
     """See `unpooled.methods.method.Method`."""
 
-    Settings = Settings
+    Settings = CausalRFFSettings
+    Context = CausalRFFContext
     takes_incomplete = False
 
-    def context(self, settings: Settings, scaling: Tree, seed: int) -> Tree:
-        _require_people(settings, sum(scaling["counts"]))
-        rates = np.asarray(scaling["binary_rate"])
+    def context(self, settings: CausalRFFSettings, scaling: Scaling, seed: int) -> CausalRFFContext:
+        _require_people(settings, sum(scaling.counts))
+        rates = np.asarray(scaling.binary_rate)
         continuous = np.flatnonzero(np.isnan(rates))
         columns = continuous if settings.fourier_columns == "continuous" else np.arange(len(rates))
         count = settings.frequencies if len(columns) else 0
@@ -55,20 +55,19 @@ class CausalRFF:
             drawn = frequencies(
                 settings.kernel, len(columns), count, [seed, 8], orthogonal=settings.orthogonal
             )
-        latent = "gaussian" in _names(settings)
-        return {
-            **(gaussian.drawn_frequencies(settings, len(rates), seed) if latent else {}),
-            "covariates": len(rates),
-            "rates": rates,
-            "frequencies": drawn,
-            "fourier_columns": columns,
-            "sites": len(scaling["counts"]),
-            "people": sum(scaling["counts"]),
-            "binary_outcome": scaling["family"] == "binary",
-            "outcome_sd": float(scaling["outcome_sd"]),
-        }
+        return CausalRFFContext(
+            covariates=len(rates),
+            rates=rates,
+            frequencies=drawn,
+            fourier_columns=columns,
+            sites=scaling.sites,
+            people=sum(scaling.counts),
+            binary_outcome=scaling.family == "binary",
+            outcome_sd=scaling.outcome_sd,
+            **gaussian.drawn_frequencies(settings, len(rates), seed, used="gaussian" in _names(settings)),
+        )
 
-    def stages(self, settings: Settings, context: Tree) -> dict[str, Stage]:
+    def stages(self, settings: CausalRFFSettings, context: CausalRFFContext) -> dict[str, Stage]:
         models, stages = _models(settings, context), dict[str, Stage]()
         if "observed" in models:
             stages["regression"] = Regression(
@@ -85,14 +84,13 @@ class CausalRFF:
             stages["held_out"] = HeldOut(tuple(models.values()))
         return stages
 
-    def fit(self, settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
-        found = yield from fit(_candidates(settings, context, seed), self.folds(settings))
-        return Fitted({"chosen": found.chosen, "parameters": found.draws}, found.effects, found.diagnostics)
+    def fit(self, settings: CausalRFFSettings, context: CausalRFFContext, seed: int) -> Procedure[Fit]:
+        return (yield from fit(_candidates(settings, context, seed), self.folds(settings)))
 
-    def folds(self, settings: Settings) -> int:
+    def folds(self, settings: CausalRFFSettings) -> int:
         return settings.folds if len(_names(settings)) > 1 else 0
 
-    def features(self, settings: Settings, context: Tree) -> int:
+    def features(self, settings: CausalRFFSettings, context: CausalRFFContext) -> int:
         """Only what is kept by site counts: the rest needs no more than its sum over sites."""
         kept = {
             "observed": lambda: width(settings, make_design(context)),
@@ -101,7 +99,7 @@ class CausalRFF:
         }
         return max(kept[name]() for name in _names(settings))
 
-    def most_rounds(self, settings: Settings) -> int:
+    def most_rounds(self, settings: CausalRFFSettings) -> int:
         names = _names(settings)
         held = len(names) > 1
         learning = {
@@ -114,30 +112,40 @@ class CausalRFF:
         return sum(longest) + held + 1
 
     def conditional_effects(
-        self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
+        self, settings: CausalRFFSettings, context: CausalRFFContext, draws: Draws, rows: Rows, people: Rows
     ) -> np.ndarray:
-        model = _models(settings, context)[draws["chosen"]]
-        return each_draw(model, at_site(draws["parameters"], int(people.site)), people)
+        model = _models(settings, context)[draws.model]
+        return each_draw(model, draws.at(int(people.site)), people)
 
     def individual_effects(
-        self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows | None
+        self,
+        settings: CausalRFFSettings,
+        context: CausalRFFContext,
+        draws: Draws,
+        rows: Rows,
+        people: Rows | None,
+        seed: int,
     ) -> np.ndarray:
-        model = _models(settings, context)[draws["chosen"]]
+        model = _models(settings, context)[draws.model]
         asked = rows if people is None else people
-        known = at_site(draws["parameters"], int(asked.site))
+        known = draws.at(int(asked.site))
         count = len(jax.tree.leaves(known)[0])
-        keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(int(rows.site)), count)))
+        keys = np.asarray(
+            jax.random.key_data(
+                jax.random.split(jax.random.fold_in(jax.random.key(seed), int(rows.site)), count)
+            )
+        )
         return each_individual(model, known, asked, keys, settings.noise_correlation)
 
 
-def _names(settings: Settings) -> tuple[str, ...]:
+def _names(settings: CausalRFFSettings) -> tuple[str, ...]:
     """Auto compares with classes whatever `latent` says: they cost few rounds."""
     latent = ("categorical", "gaussian") if settings.latent == "both" else (settings.latent,)
     auto = ("observed", "categorical", *(("gaussian",) if settings.latent != "categorical" else ()))
     return {"observed": ("observed",), "latent": latent, "auto": auto}[settings.confounding]
 
 
-def _models(settings: Settings, context: Tree) -> dict[str, Model]:
+def _models(settings: CausalRFFSettings, context: CausalRFFContext) -> dict[str, Model]:
     """What meets the rows, by candidate."""
     made = {
         "observed": lambda: RegressionModel(make_design(context), outcome_scale(context)),
@@ -149,24 +157,24 @@ def _models(settings: Settings, context: Tree) -> dict[str, Model]:
     return {name: made[name]() for name in _names(settings)}
 
 
-def _candidates(settings: Settings, context: Tree, seed: int) -> dict[str, Candidate]:
+def _candidates(settings: CausalRFFSettings, context: CausalRFFContext, seed: int) -> dict[str, Candidate]:
     """What the coordinator does, by candidate."""
     made = {"observed": _observed, "categorical": _categorical, "gaussian": _gaussian}
     return {name: made[name](settings, context, seed) for name in _names(settings)}
 
 
-def _observed(settings: Settings, context: Tree, seed: int) -> Candidate:
-    design, sites = make_design(context), int(context["sites"])
-    terms = make_terms(settings, design, sites=sites, binary=bool(context["binary_outcome"]))
+def _observed(settings: CausalRFFSettings, context: CausalRFFContext, seed: int) -> Candidate:
+    design, sites = make_design(context), context.sites
+    terms = make_terms(settings, design, sites=sites, binary=context.binary_outcome)
     return Observed(design, terms, width(settings, design), sites, settings.draws, seed)
 
 
-def _categorical(settings: Settings, context: Tree, seed: int) -> Candidate:
-    rates = np.asarray(context["rates"])
+def _categorical(settings: CausalRFFSettings, context: CausalRFFContext, seed: int) -> Candidate:
+    rates = np.asarray(context.rates)
     return Categorical(
-        make_mixture(_most_classes(settings), _columns(context), binary=bool(context["binary_outcome"])),
+        make_mixture(_most_classes(settings), _columns(context), binary=context.binary_outcome),
         np.clip(rates[np.isfinite(rates)], 0.02, 0.98),
-        sites=int(context["sites"]),
+        sites=context.sites,
         classes=_classes(settings, context),
         starts=settings.starts,
         rounds=settings.rounds,
@@ -176,25 +184,23 @@ def _categorical(settings: Settings, context: Tree, seed: int) -> Candidate:
     )
 
 
-def _gaussian(settings: Settings, context: Tree, seed: int) -> Candidate:
+def _gaussian(settings: CausalRFFSettings, context: CausalRFFContext, seed: int) -> Candidate:
     functions = _functions(settings, context)
-    return gaussian.make_candidate(settings, functions, sites=int(context["sites"]), seed=seed)
+    return gaussian.make_candidate(settings, functions, sites=context.sites, seed=seed)
 
 
-def _functions(settings: Settings, context: Tree) -> Functions:
-    return gaussian.make_functions(
-        settings, context, _columns(context), binary=bool(context["binary_outcome"])
-    )
+def _functions(settings: CausalRFFSettings, context: CausalRFFContext) -> Functions:
+    return gaussian.make_functions(settings, context, _columns(context), binary=context.binary_outcome)
 
 
-def _classes(settings: Settings, context: Tree) -> tuple[int, ...]:
+def _classes(settings: CausalRFFSettings, context: CausalRFFContext) -> tuple[int, ...]:
     """Numbers of classes that are tried; never so many that a class would have but a few people."""
     if settings.classes:
         return (settings.classes,)
-    return tuple(k for k in CLASSES if k == min(CLASSES) or k * PEOPLE_PER_CLASS <= context["people"])
+    return tuple(k for k in CLASSES if k == min(CLASSES) or k * PEOPLE_PER_CLASS <= context.people)
 
 
-def _require_people(settings: Settings, people: int) -> None:
+def _require_people(settings: CausalRFFSettings, people: int) -> None:
     if "categorical" in _names(settings) and (settings.classes or 0) * PEOPLE_PER_CLASS > people:
         raise StudyError(
             f"latent classes need {PEOPLE_PER_CLASS} people each",
@@ -203,13 +209,13 @@ def _require_people(settings: Settings, people: int) -> None:
         )
 
 
-def _most_classes(settings: Settings) -> int:
+def _most_classes(settings: CausalRFFSettings) -> int:
     return settings.classes or max(CLASSES)
 
 
-def _columns(context: Tree) -> Columns:
-    binary = np.isfinite(np.asarray(context["rates"]))
+def _columns(context: CausalRFFContext) -> Columns:
+    binary = np.isfinite(np.asarray(context.rates))
     return Columns(jnp.asarray(np.flatnonzero(binary)), jnp.asarray(np.flatnonzero(~binary)))
 
 
-METHOD = CausalRFF()
+METHOD = CausalRFFMethod()

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+import numpy as np
+from pydantic import Field
 
 from unpooled.maths.fourier import Kernel
+from unpooled.methods.settings import Conditions, MethodSettings
 
 
-class Settings(BaseModel):
+class CausalRFFSettings(MethodSettings):
     """What a user may choose; the defaults are what to use when nothing is known."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    applies: ClassVar[Conditions] = (
+        (("latent",), {"confounding": ("auto", "latent")}),
+        (("site_terms",), {"confounding": ("auto", "observed")}),
+        (
+            ("classes", "starts", "rounds", "sweeps"),
+            {"confounding": ("auto", "latent"), "latent": ("categorical", "both")},
+        ),
+        (
+            ("latent_dimension", "gaussian_rounds", "learning_rate", "monte_carlo", "regulariser", "sampler"),
+            {"confounding": ("auto", "latent"), "latent": ("gaussian", "both")},
+        ),
+    )
 
     confounding: Literal["auto", "observed", "latent"] = "auto"
     """Whether the covariates are the confounders, or proxies of what is not seen; auto asks the data."""
@@ -57,3 +71,21 @@ class Settings(BaseModel):
     draws: int = Field(default=400, ge=20, le=100_000)
     noise_correlation: float = Field(default=0.0, gt=-1.0, lt=1.0)
     """Correlation of a person's two noises: no data can tell it; it matters to individual effects only."""
+
+
+@dataclass(frozen=True)
+class CausalRFFContext:
+    """What all parties share beside the settings."""
+
+    covariates: int
+    rates: np.ndarray
+    """Share of ones of each 0/1 feature; NaN for numeric features."""
+    frequencies: np.ndarray
+    fourier_columns: np.ndarray
+    sites: int
+    people: int
+    binary_outcome: bool
+    outcome_sd: float
+    latent_frequencies: np.ndarray
+    """Of the continuous latent confounder's functions; empty unless it is Gaussian."""
+    observed_frequencies: np.ndarray

@@ -8,15 +8,15 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from unpooled.disclosure.limits import CELL
 from unpooled.methods.aipw.scores import propensity
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
 BINS = 20
 """Of the propensity, from 0 to 1."""
-CELL = 5
-"""Fewest people behind a number that is kept by site; smaller ones stay at the site."""
 
 
 class Balance(Stage):
@@ -37,8 +37,8 @@ class Balance(Stage):
         "covariate"
     )
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        chance = propensity(parameters["each"]["treatment"], rows)
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        chance = propensity(parameters.per_site["treatment"], rows)
         clipped = jnp.clip(chance, self.trim, 1.0 - self.trim)
         arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
         weight = arms / jnp.stack([1.0 - clipped, clipped])
@@ -54,7 +54,7 @@ class Balance(Stage):
         each |= {"kept": kept.astype(float), "histogram": jnp.where(shown, histogram, 0.0)}
         each |= {"shown": shown.astype(float)}
         each |= {name: jnp.where(_few(people), 0.0, found) for name, found in whole.items()}
-        return {"total": {**sums, **weighted, **whole, "histogram": histogram}, "each": each}
+        return Statistics({**sums, **weighted, **whole, "histogram": histogram}, each)
 
     def _kept(self, sums: dict[str, Array], people: Array) -> Array:
         """Features of which each arm has enough values, enough of both kinds, and not few missing ones."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Scaling
 from unpooled.protocol.rows import Rows
 
 
@@ -33,14 +33,14 @@ class Regressors(NamedTuple):
         return self.width - self.incomplete
 
 
-def regressors(scaling: Tree, names: tuple[str, ...] = ()) -> Regressors:
+def regressors(scaling: Scaling, names: tuple[str, ...] = ()) -> Regressors:
     """From the numbers that all sites agreed on; names are those of the schema's features, where known."""
-    kinds = [kind for _, kind, width in scaling["incomplete_columns"] for _ in range(width)]
+    kinds = [column.kind for column in scaling.incomplete_columns for _ in range(column.width)]
     flag = np.array([kind in ("binary", "categorical") for kind in kinds], dtype=bool)
     width = len(kinds)
-    flags = np.concatenate([~np.isnan(np.asarray(scaling["binary_rate"], float)), flag, np.ones(width, bool)])
-    mean = np.concatenate([scaling["mean"], scaling["incomplete_mean"], np.zeros(width)])
-    sd = np.concatenate([scaling["sd"], scaling["incomplete_sd"], np.ones(width)])
+    flags = np.concatenate([~np.isnan(np.asarray(scaling.binary_rate, float)), flag, np.ones(width, bool)])
+    mean = np.concatenate([scaling.mean, scaling.incomplete_mean, np.zeros(width)])
+    sd = np.concatenate([scaling.sd, scaling.incomplete_sd, np.ones(width)])
     named = (*names, *(f"{name} missing" for name in names[len(names) - width :])) if width else names
     return Regressors(tuple(named), flags, mean, sd, width)
 

@@ -14,12 +14,13 @@ from unpooled.maths import arms
 from unpooled.maths.regression import Posterior, Sums, posterior
 from unpooled.maths.triangles import pack, unpack
 from unpooled.methods.fedci.structures import Kernel, Projection, Structure
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Objective, Stage
 
 
-def in_use(rows: Rows, fixed: Tree) -> Array:
+def in_use(rows: Rows, fixed: Arrays) -> Array:
     """1 for people of this problem: present, and not in the fold held out (−1: none is)."""
     return rows.present * (rows.fold != fixed["fold"])
 
@@ -35,16 +36,16 @@ class Evidence(Objective):
     structure: eqx.AbstractVar[Structure]
 
     @abstractmethod
-    def sums(self, parameters: Tree, statistics: Tree) -> Sums:
+    def sums(self, parameters: Parameters, statistics: Statistics) -> Sums:
         """The regression's sums under these hyperparameters."""
 
-    def posterior(self, parameters: Tree, statistics: Tree) -> Posterior:
+    def posterior(self, parameters: Parameters, statistics: Statistics) -> Posterior:
         """Weights and shifts given the hyperparameters."""
-        return posterior(self.sums(parameters, statistics), self.structure.prior(parameters["free"]))
+        return posterior(self.sums(parameters, statistics), self.structure.prior(parameters.free))
 
-    def value(self, parameters: Tree, statistics: Tree) -> Array:
+    def value(self, parameters: Parameters, statistics: Statistics) -> Array:
         evidence = self.posterior(parameters, statistics).log_evidence
-        return -evidence - self.structure.log_prior(parameters["free"], parameters["fixed"])
+        return -evidence - self.structure.log_prior(parameters.free, parameters.fixed)
 
 
 class FeatureEvidence(Evidence):
@@ -55,21 +56,21 @@ class FeatureEvidence(Evidence):
         "per arm: Gram matrix of the features summed over people, their products with the outcome"
     )
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        features = self.structure.features(parameters["free"], rows.covariates)
-        weights = arm_indicators(rows.treatment).T * in_use(rows, parameters["fixed"])
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        features = self.structure.features(parameters.free, rows.covariates)
+        weights = arm_indicators(rows.treatment).T * in_use(rows, parameters.fixed)
         gram = jnp.einsum("an,nf,ng->afg", weights, features, features)
         moment = jnp.einsum("an,nf,n->af", weights, features, rows.outcome)
         square = weights @ rows.outcome**2
-        return {
-            "total": {"gram": pack(gram), "moment": moment, "square": square},
-            "each": {"gram": gram[:, 0], "moment": moment[:, 0]},
-        }
+        return Statistics(
+            {"gram": pack(gram), "moment": moment, "square": square},
+            {"gram": gram[:, 0], "moment": moment[:, 0]},
+        )
 
-    def sums(self, parameters: Tree, statistics: Tree) -> Sums:
-        noise = parameters["free"]["noise"]
+    def sums(self, parameters: Parameters, statistics: Statistics) -> Sums:
+        noise = parameters.free["noise"]
         precision = jnp.exp(-2.0 * noise)
-        total, each = statistics["total"], statistics["each"]
+        total, each = statistics.summed, statistics.per_site
         gram = precision[:, None, None] * unpack(total["gram"])
         counts = unpack(total["gram"])[:, 0, 0]
         return Sums(
@@ -89,9 +90,9 @@ class KernelEvidence(Evidence):
     diagonal: bool = eqx.field(static=True)
     reveals: ClassVar[str] = "HᵀK⁻¹H, HᵀK⁻¹y, yᵀK⁻¹y and log|K| of the site's features and outcomes"
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        free = parameters["free"]
-        weights = in_use(rows, parameters["fixed"])
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        free = parameters.free
+        weights = in_use(rows, parameters.fixed)
         design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]
         stacked = jnp.concatenate([design, (rows.outcome * weights)[:, None]], axis=1)
         whitened, log_determinant = self.whiten(free, rows, weights, stacked)
@@ -99,33 +100,33 @@ class KernelEvidence(Evidence):
         gram, moment = products[:-1, :-1], products[:-1, -1]
         size = gram.shape[0] // 2
         each = gram.reshape(2, size, 2, size)[:, 0]
-        return {
-            "total": {
+        return Statistics(
+            {
                 "gram": pack(gram),
                 "moment": moment,
                 "square": products[-1, -1],
                 "log": log_determinant,
             },
-            "each": {"gram": each, "moment": moment.reshape(2, size)[:, 0]},
-        }
+            {"gram": each, "moment": moment.reshape(2, size)[:, 0]},
+        )
 
-    def design(self, free: Tree, covariates: Array, treatment: Array) -> Array:
+    def design(self, free: Arrays, covariates: Array, treatment: Array) -> Array:
         """H: the features, laid out by arm."""
         features = self.structure.features(free, covariates)
         return (arm_indicators(treatment)[:, :, None] * features[:, None, :]).reshape(len(treatment), -1)
 
-    def observed_covariance(self, free: Tree, rows: Rows, weights: Array) -> Array:
+    def observed_covariance(self, free: Arrays, rows: Rows, weights: Array) -> Array:
         """K_obs of Lemma 2 without what the shared features explain; rows out of use stand alone."""
         between = arms.between(self.structure.arm_covariance(free), rows.treatment, rows.treatment)
         local = between * self.structure.remainder(free, rows.covariates, rows.covariates)
         diagonal = jnp.where(weights > 0, self.noise(free, rows.treatment), 1.0)
         return local * weights[:, None] * weights[None, :] + jnp.diag(diagonal)
 
-    def noise(self, free: Tree, treatment: Array) -> Array:
+    def noise(self, free: Arrays, treatment: Array) -> Array:
         """σ²_w plus a jitter that keeps K_obs positive when the noise goes to zero."""
         return arm_indicators(treatment) @ jnp.exp(2.0 * free["noise"]) + 1e-8
 
-    def whiten(self, free: Tree, rows: Rows, weights: Array, columns: Array) -> tuple[Array, Array]:
+    def whiten(self, free: Arrays, rows: Rows, weights: Array, columns: Array) -> tuple[Array, Array]:
         """R^{−½}·columns and log|R|."""
         if self.diagonal:
             scale = arm_indicators(rows.treatment) @ jnp.diagonal(self.structure.arm_covariance(free))
@@ -138,8 +139,8 @@ class KernelEvidence(Evidence):
         whitened = jsl.solve_triangular(root, columns, lower=True)
         return whitened, 2.0 * jnp.sum(jnp.log(jnp.diagonal(root)))
 
-    def sums(self, parameters: Tree, statistics: Tree) -> Sums:
-        total, each = statistics["total"], statistics["each"]
+    def sums(self, parameters: Parameters, statistics: Statistics) -> Sums:
+        total, each = statistics.summed, statistics.per_site
         gram = unpack(total["gram"])
         size = gram.shape[0] // 2
         return Sums(
@@ -159,12 +160,9 @@ class Ridge(Stage):
         "per arm: Gram matrix of the covariates summed over people, their products with the outcome"
     )
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         features = jnp.concatenate([jnp.ones_like(rows.treatment)[:, None], rows.covariates], axis=1)
-        weights = arm_indicators(rows.treatment).T * in_use(rows, parameters["fixed"])
+        weights = arm_indicators(rows.treatment).T * in_use(rows, parameters.fixed)
         gram = jnp.einsum("an,nf,ng->afg", weights, features, features)
         moment = jnp.einsum("an,nf,n->af", weights, features, rows.outcome)
-        return {
-            "total": {"gram": pack(gram), "moment": moment, "square": weights @ rows.outcome**2},
-            "each": {},
-        }
+        return Statistics({"gram": pack(gram), "moment": moment, "square": weights @ rows.outcome**2})

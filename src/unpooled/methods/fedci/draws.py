@@ -1,4 +1,4 @@
-"""Draws of effects beside the rows, structures mixed by their weights."""
+"""WeightDraws of effects beside the rows, structures mixed by their weights."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array
 
 from unpooled.methods.fedci.collapsed import Evidence
-from unpooled.methods.fedci.effects import Draws, conditional_effect, individual_effect
-from unpooled.protocol.messages import Tree
+from unpooled.methods.fedci.effects import WeightDraws, conditional_effect, individual_effect
+from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
 
@@ -41,7 +41,7 @@ def _shares(weights: dict[str, float], count: int) -> dict[str, int]:
 
 
 def conditional_effects(
-    evidences: dict[str, Evidence], draws: Tree, rows: Rows, people: Rows, count: int
+    evidences: dict[str, Evidence], draws: Arrays, rows: Rows, people: Rows, count: int
 ) -> np.ndarray:
     """CATE draws [count, people]."""
     parts = draws["structures"].items()
@@ -52,7 +52,7 @@ def conditional_effects(
 
 def individual_effects(
     evidences: dict[str, Evidence],
-    draws: Tree,
+    draws: Arrays,
     rows: Rows,
     people: Rows | None,
     count: int,
@@ -66,19 +66,19 @@ def individual_effects(
 
 
 def _each_theta(
-    evidence: Evidence, part: Tree, rows: Rows, people: Rows | None, noise_correlation: np.ndarray | None
+    evidence: Evidence, part: Arrays, rows: Rows, people: Rows | None, noise_correlation: np.ndarray | None
 ) -> np.ndarray:
     return np.asarray(_compiled_each_theta(evidence, part, rows, people, noise_correlation))
 
 
 @eqx.filter_jit
 def _compiled_each_theta(
-    evidence: Evidence, part: Tree, rows: Rows, people: Rows | None, noise_correlation: np.ndarray | None
+    evidence: Evidence, part: Arrays, rows: Rows, people: Rows | None, noise_correlation: np.ndarray | None
 ) -> Array:
     """One θ after another, so that memory does not grow with their number."""
 
-    def one(leaves: Tree) -> Array:
-        drawn = Draws(leaves["free"], leaves["beta"], leaves["shift"][:, :, rows.site])
+    def one(leaves: Arrays) -> Array:
+        drawn = WeightDraws(leaves["free"], leaves["beta"], leaves["shift"][:, :, rows.site])
         if noise_correlation is None:
             assert people is not None
             mean, variance = conditional_effect(evidence, drawn, rows, people.covariates)

@@ -15,26 +15,27 @@ from jaxtyping import Array, Float
 
 from unpooled.maths import arms
 from unpooled.methods.fedci.collapsed import Evidence, KernelEvidence, arm_indicators, in_use
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
 
-class Draws(NamedTuple):
+class WeightDraws(NamedTuple):
     """J draws of the weights and of this site's shift, under one θ."""
 
-    free: Tree
+    free: Arrays
     beta: Float[Array, "j 2 p"]
     shift: Float[Array, "j 2"]
 
 
-def shared_arms(evidence: Evidence, draws: Draws, covariates: Array) -> Float[Array, "j n 2"]:
+def shared_arms(evidence: Evidence, draws: WeightDraws, covariates: Array) -> Float[Array, "j n 2"]:
     """What all sites know of both arms' outcomes: φ(x)ᵀβ + g."""
     features = evidence.structure.features(draws.free, covariates)
     return jnp.einsum("nf,jaf->jna", features, draws.beta) + draws.shift[:, None, :]
 
 
-def factual(evidence: Evidence, draws: Draws, rows: Rows, weights: Array) -> Float[Array, "j n"]:
+def factual(evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array) -> Float[Array, "j n"]:
     """Expected outcome of every row in its own arm, conditioned on the rows in use."""
     shared = jnp.sum(shared_arms(evidence, draws, rows.covariates) * arm_indicators(rows.treatment), axis=2)
     if not isinstance(evidence, KernelEvidence) or evidence.diagonal:
@@ -44,7 +45,7 @@ def factual(evidence: Evidence, draws: Draws, rows: Rows, weights: Array) -> Flo
 
 
 def conditional_effect(
-    evidence: Evidence, draws: Draws, rows: Rows, covariates: Array
+    evidence: Evidence, draws: WeightDraws, rows: Rows, covariates: Array
 ) -> tuple[Float[Array, "j k"], Float[Array, " k"]]:
     """CATE of people known by their covariates: means and variances."""
     both = shared_arms(evidence, draws, covariates)
@@ -60,7 +61,7 @@ def conditional_effect(
     return mean, jnp.maximum(prior - jnp.sum(explained**2, axis=0), 0.0)
 
 
-def average_variance(evidence: Evidence, draws: Draws, rows: Rows, weights: Array) -> Float[Array, ""]:
+def average_variance(evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array) -> Float[Array, ""]:
     """Variance of the weighted average of the rows' CATEs that the site's remainder leaves."""
     if not isinstance(evidence, KernelEvidence):
         return jnp.zeros(())
@@ -74,7 +75,7 @@ def average_variance(evidence: Evidence, draws: Draws, rows: Rows, weights: Arra
 
 
 def individual_effect(
-    evidence: Evidence, draws: Draws, rows: Rows, others: Rows | None, noise_correlation: Array
+    evidence: Evidence, draws: WeightDraws, rows: Rows, others: Rows | None, noise_correlation: Array
 ) -> tuple[Float[Array, "j k"], Float[Array, " k"]]:
     """ITE of people whose outcomes are known: means and variances of (2w − 1)(y − y_mis), Lemma 2.
 
@@ -87,7 +88,7 @@ def individual_effect(
 
 
 def _missing_outcome(
-    evidence: Evidence, draws: Draws, known: Rows, people: Rows, noise_correlation: Array
+    evidence: Evidence, draws: WeightDraws, known: Rows, people: Rows, noise_correlation: Array
 ) -> tuple[Array, Array]:
     """Mean and variance of y_mis; the people are the last of the rows that are known."""
     own, other = arm_indicators(people.treatment), arm_indicators(1.0 - people.treatment)
@@ -121,33 +122,33 @@ def join(rows: Rows, people: Rows) -> Rows:
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b]) if a.ndim else a, rows, people)
 
 
-def _spread(evidence: KernelEvidence, free: Tree) -> Array:
+def _spread(evidence: KernelEvidence, free: Arrays) -> Array:
     """Var(f₁ − f₀) before any data, per unit of the kernel."""
     covariance = evidence.structure.arm_covariance(free)
     return covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]
 
 
-def _cross(evidence: KernelEvidence, free: Tree, treatment: Array, covariates: Array, rows: Rows) -> Array:
+def _cross(evidence: KernelEvidence, free: Arrays, treatment: Array, covariates: Array, rows: Rows) -> Array:
     """Ψ[a, w_j]·k̃(x, x_j) between people in arm a and the site's rows."""
     between = arms.between(evidence.structure.arm_covariance(free), treatment, rows.treatment)
     return between * evidence.structure.remainder(free, covariates, rows.covariates)
 
 
-def _contrast(evidence: KernelEvidence, free: Tree, covariates: Array, rows: Rows) -> Array:
+def _contrast(evidence: KernelEvidence, free: Arrays, covariates: Array, rows: Rows) -> Array:
     """Cov(f₁(x) − f₀(x), y_j)."""
     covariance = evidence.structure.arm_covariance(free)
     between = arm_indicators(rows.treatment) @ (covariance[1] - covariance[0])
     return between * evidence.structure.remainder(free, covariates, rows.covariates) * rows.present
 
 
-def _explained(evidence: KernelEvidence, free: Tree, rows: Rows, cross: Array) -> Array:
+def _explained(evidence: KernelEvidence, free: Arrays, rows: Rows, cross: Array) -> Array:
     """R^{−½}·cross: its squares are the variance that the site's rows explain."""
     root = jnp.linalg.cholesky(evidence.observed_covariance(free, rows, rows.present))
     return jsl.solve_triangular(root, cross, lower=True)
 
 
 def _conditional_mean(
-    evidence: KernelEvidence, draws: Draws, rows: Rows, weights: Array, cross: Array
+    evidence: KernelEvidence, draws: WeightDraws, rows: Rows, weights: Array, cross: Array
 ) -> Array:
     shared = jnp.sum(shared_arms(evidence, draws, rows.covariates) * arm_indicators(rows.treatment), axis=2)
     residual = (rows.outcome - shared) * weights
@@ -161,16 +162,16 @@ class AverageEffect(Stage):
     evidence: Evidence
     reveals: ClassVar[str] = "draws of the average effect at this site"
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        fixed = parameters["fixed"]
-        draws = Draws(parameters["free"], fixed["beta"], fixed["shift"][:, :, rows.site])
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        fixed = parameters.fixed
+        draws = WeightDraws(parameters.free, fixed["beta"], fixed["shift"][:, :, rows.site])
         # Padding rows weigh nothing in the average.
         weights = rows.present / jnp.sum(rows.present)
         mean = conditional_effect(self.evidence, draws, rows, rows.covariates)[0] @ weights
         variance = average_variance(self.evidence, draws, rows, weights)
         key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.site)
         noise = jax.random.normal(key, mean.shape)
-        return {"total": {}, "each": {"effect": mean + jnp.sqrt(variance) * noise}}
+        return Statistics(per_site={"effect": mean + jnp.sqrt(variance) * noise})
 
 
 class HeldOut(Stage):
@@ -179,20 +180,20 @@ class HeldOut(Stage):
     evidences: tuple[Evidence, ...]
     reveals: ClassVar[str] = "per arm: summed squared prediction errors, and number of people"
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         errors = jnp.stack(
             [
                 rows.outcome - self._prediction(evidence, fitted, rows)
-                for evidence, fitted in zip(self.evidences, parameters["fixed"]["fitted"], strict=True)
+                for evidence, fitted in zip(self.evidences, parameters.fixed["fitted"], strict=True)
             ]
         )
         weights = arm_indicators(rows.treatment).T * rows.present
         products = jnp.einsum("an,in,jn->aij", weights, errors, errors)
-        return {"total": {"products": products, "count": jnp.sum(weights, axis=1)}, "each": {}}
+        return Statistics({"products": products, "count": jnp.sum(weights, axis=1)})
 
-    def _prediction(self, evidence: Evidence, fitted: Tree, rows: Rows) -> Array:
-        def without(fold: Array, free: Tree, beta: Array, shift: Array) -> Array:
-            draws = Draws(free, beta[None], shift[None, :, rows.site])
+    def _prediction(self, evidence: Evidence, fitted: Arrays, rows: Rows) -> Array:
+        def without(fold: Array, free: Arrays, beta: Array, shift: Array) -> Array:
+            draws = WeightDraws(free, beta[None], shift[None, :, rows.site])
             return factual(evidence, draws, rows, in_use(rows, {"fold": fold}))[0]
 
         folds = jnp.arange(fitted["beta"].shape[0])

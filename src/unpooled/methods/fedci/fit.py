@@ -2,52 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Array
 from scipy.optimize import minimize
 
+from unpooled.disclosure.by_site import Trace
 from unpooled.maths.regression import coefficients, draw
 from unpooled.methods.fedci.collapsed import Evidence
+from unpooled.methods.fedci.draws import mix
 from unpooled.methods.fedci.laplace import around, precision_of, prior_curvature
 from unpooled.methods.fedci.ridges import Ridges, fixed_by, ridges_of
-from unpooled.methods.fedci.settings import Settings
+from unpooled.methods.fedci.settings import FedCISettings
 from unpooled.methods.fedci.subsample import refine, thinned
+from unpooled.methods.method import Fit
 from unpooled.optimise.lbfgs import Stopping
 from unpooled.optimise.minima import Minima
 from unpooled.optimise.minimise import descend
 from unpooled.optimise.objective import curvature
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.batch import one_by_one
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Draws, Parameters
 
 NEGLIGIBLE = 0.02
 FOLDS_COARSER = 10.0
 """Folds only compare structures, to a hundredth of a weight: they may stop so many times earlier."""
 
 
-@dataclass(frozen=True)
-class Fit:
-    """Draws by structure, the weights of the structures, and how the fit went."""
-
-    draws: dict[str, Tree]
-    weights: dict[str, float]
-    effects: dict[str, np.ndarray]
-    diagnostics: dict[str, Any]
-
-
 def fit(
-    settings: Settings, evidences: dict[str, Evidence], folds: int, seed: int, share: float = 1.0
+    settings: FedCISettings, evidences: dict[str, Evidence], folds: int, seed: int, share: float = 1.0
 ) -> Procedure[Fit]:
     """The collapsed inference; with folds the structures are weighed, without there is one.
 
     Where the share is under one, everything before the draws is done with that share of the people.
     """
     held = np.arange(-1, folds)
-    ridge = yield from ask("ridge", {"free": {}, "fixed": {"fold": held}})
-    starts = [ridges_of(jax.tree.map(lambda leaf, i=i: leaf[i], ridge["total"])) for i in range(len(held))]
+    ridge = yield from ask("ridge", Parameters(fixed={"fold": held}))
+    starts = [ridges_of(jax.tree.map(lambda leaf, i=i: leaf[i], ridge.summed)) for i in range(len(held))]
     few = [replace(ridge, rows=share * ridge.rows) for ridge in starts]
     names = list(evidences)
     found = yield from side_by_side(
@@ -72,12 +67,14 @@ def fit(
         name: {
             "objective": float(m.values[0]),
             "evaluations": m.evaluations,
-            "history": list(m.history),
-            "slopes": list(m.slopes),
+            "history": Trace(m.history),
+            "slopes": Trace(m.slopes),
         }
         for name, m in minima.items()
     }
-    return Fit(draws, weights, dict(zip(weights, effects, strict=True)), diagnostics)
+    site_effects = mix(dict(zip(weights, effects, strict=True)), weights, settings.draws)
+    shared = Draws({"weights": weights, "structures": draws})
+    return Fit(shared, site_effects, {"weights": weights, "structures": diagnostics})
 
 
 def _first(name: str, share: float) -> str:
@@ -86,7 +83,7 @@ def _first(name: str, share: float) -> str:
 
 
 def _descend(
-    name: str, evidence: Evidence, starts: list[Ridges], held: np.ndarray, settings: Settings
+    name: str, evidence: Evidence, starts: list[Ridges], held: np.ndarray, settings: FedCISettings
 ) -> Procedure[Minima]:
     evaluations = settings.evaluations or evidence.structure.evaluations
     stopping = Stopping(evaluations, settings.tolerance, FOLDS_COARSER)
@@ -96,10 +93,12 @@ def _descend(
     return (yield from descend(name, evidence, batch, units, fixed_by(starts, held), stopping))
 
 
-def _weights_and_shifts(leaves: Tree, evidence: Evidence) -> Tree:
+def _weights_and_shifts(
+    leaves: tuple[Arrays, Arrays, Statistics, Array | None], evidence: Evidence
+) -> tuple[Array, Array]:
     """β and g under one θ: their posterior mean, or J draws where keys are given."""
     free, fixed, statistics, keys = leaves
-    fitted = evidence.posterior({"free": free, "fixed": fixed}, statistics)
+    fitted = evidence.posterior(Parameters(free, fixed), statistics)
     prior = evidence.structure.prior(free)
     if keys is None:
         return coefficients(prior, draw(fitted, None))
@@ -116,8 +115,8 @@ def _stack(
         beta, shift = one_by_one(_weights_and_shifts, at, evidence)
         without_full = jax.tree.map(lambda leaf: np.asarray(leaf)[None, 1:], (minima[name].free, beta, shift))
         fitted.append(dict(zip(("free", "beta", "shift"), without_full, strict=True)))
-    reply = yield from ask("held_out", {"free": {}, "fixed": {"fitted": tuple(fitted)}})
-    products, count = reply["total"]["products"][0], reply["total"]["count"][0]
+    reply = yield from ask("held_out", Parameters(fixed={"fitted": tuple(fitted)}))
+    products, count = reply.summed["products"][0], reply.summed["count"][0]
     # Both arms matter alike to an effect, however few the treated are.
     weights = simplex_weights(np.mean(products / count[:, None, None], axis=0))
     kept = {
@@ -144,12 +143,12 @@ def simplex_weights(errors: np.ndarray) -> np.ndarray:
 class Mode(NamedTuple):
     """The likeliest hyperparameters, and the precision of their posterior about it."""
 
-    free: Tree
+    free: Arrays
     precision: np.ndarray
 
 
 def _mode(
-    name: str, evidence: Evidence, minima: Minima, start: Ridges, settings: Settings, share: float
+    name: str, evidence: Evidence, minima: Minima, start: Ridges, settings: FedCISettings, share: float
 ) -> Procedure[Mode]:
     best = jax.tree.map(lambda leaf: leaf[0], minima.free)
     few = _of_all(replace(start, rows=share * start.rows))
@@ -162,20 +161,20 @@ def _mode(
     return Mode(best, precision_of(hessian, prior))
 
 
-def _of_all(start: Ridges) -> Tree:
+def _of_all(start: Ridges) -> Arrays:
     """What the priors rest on, nobody held out."""
     return jax.tree.map(lambda leaf: leaf[0], fixed_by([start], np.array([-1])))
 
 
 def _draw(
-    name: str, evidence: Evidence, mode: Mode, start: Ridges, settings: Settings, seed: int
-) -> Procedure[Tree]:
+    name: str, evidence: Evidence, mode: Mode, start: Ridges, settings: FedCISettings, seed: int
+) -> Procedure[Arrays]:
     """Hyperparameters from a Laplace approximation, weights and shifts from their exact posterior."""
     per_theta = evidence.structure.draws_per_theta
     count = -(-settings.draws // per_theta)
     free = around(mode.free, mode.precision, count, seed)
     many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), _of_all(start))
-    statistics = yield from ask(name, {"free": free, "fixed": many})
+    statistics = yield from ask(name, Parameters(free, many))
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))
     beta, shift = one_by_one(_weights_and_shifts, (free, many, statistics, keys), evidence)
     noise = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), count)
@@ -187,8 +186,8 @@ def _draw(
     }
 
 
-def _average(name: str, draws: Tree) -> Procedure[np.ndarray]:
+def _average(name: str, draws: Arrays) -> Procedure[np.ndarray]:
     """ATE draws [θ, j, site]."""
     fixed = {key: draws[key] for key in ("beta", "shift", "key")}
-    reply = yield from ask(f"effect/{name}", {"free": draws["free"], "fixed": fixed})
-    return np.moveaxis(np.asarray(reply["each"]["effect"]), 1, 2)
+    reply = yield from ask(f"effect/{name}", Parameters(draws["free"], fixed))
+    return np.moveaxis(np.asarray(reply.per_site["effect"]), 1, 2)

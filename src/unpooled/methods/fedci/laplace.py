@@ -9,14 +9,14 @@ from scipy.linalg import solve_triangular
 
 from unpooled.methods.fedci.structures import Structure
 from unpooled.optimise.objective import flatten
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 
 DEGREES = 5
 LOOSEST = 0.5
 """Least prior precision of any direction among the hyperparameters."""
 
 
-def around(mode: Tree, precision: np.ndarray, count: int, seed: int) -> Tree:
+def around(mode: Arrays, precision: np.ndarray, count: int, seed: int) -> Arrays:
     """θ ~ t(θ̂, precision⁻¹). Student's t: a posterior's tails are heavier than its mode's curvature tells."""
     flat, unravel = flatten(jax.tree.map(lambda leaf: np.asarray(leaf)[None], mode))
     rng = np.random.default_rng(seed)
@@ -37,12 +37,12 @@ def _not_below(matrix: np.ndarray, least: float) -> np.ndarray:
     return (vectors * np.maximum(values, least)) @ vectors.T
 
 
-def prior_curvature(structure: Structure, free: Tree, fixed: Tree) -> np.ndarray:
+def prior_curvature(structure: Structure, free: Arrays, fixed: Arrays) -> np.ndarray:
     """The Hessian of −log prior: the coordinator's own affair."""
     return np.asarray(_prior_curvature(structure, free, fixed))
 
 
 @jax.jit
-def _prior_curvature(structure: Structure, free: Tree, fixed: Tree) -> jax.Array:
+def _prior_curvature(structure: Structure, free: Arrays, fixed: Arrays) -> jax.Array:
     flat, unravel = ravel_pytree(free)
     return jax.hessian(lambda point: -structure.log_prior(unravel(point), fixed))(flat)

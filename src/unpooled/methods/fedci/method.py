@@ -9,15 +9,15 @@ import numpy as np
 
 from unpooled.methods.fedci import variational_effects as variational
 from unpooled.methods.fedci.collapsed import Evidence, FeatureEvidence, KernelEvidence, Ridge
-from unpooled.methods.fedci.draws import conditional_effects, individual_effects, mix
+from unpooled.methods.fedci.draws import conditional_effects, individual_effects
 from unpooled.methods.fedci.effects import AverageEffect, HeldOut
 from unpooled.methods.fedci.fit import fit
-from unpooled.methods.fedci.settings import Settings
+from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.structures import GRID, Kernel, Projection
 from unpooled.methods.fedci.subsample import REFINEMENT, Thinned, share, thinned
-from unpooled.methods.method import Fitted
+from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Draws, Scaling
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
@@ -27,54 +27,52 @@ CANDIDATES = ("projection", "isotropic")
 COMPONENTS = 2
 
 
-class FedCI:
+class FedCIMethod:
     """See `unpooled.methods.method.Method`."""
 
-    Settings = Settings
+    Settings = FedCISettings
+    Context = FedCIContext
     takes_incomplete = False
 
-    def context(self, settings: Settings, scaling: Tree, seed: int) -> Tree:
-        return {
-            "correlation": np.asarray(scaling["correlation"]),
-            "site_moments": np.asarray(scaling["site_moments"]),
-            "inducing": pseudo_people(scaling, settings.basis, seed),
-            "exact": bool(max(scaling["counts"]) <= EXACT_ROWS),
-            "share": share(scaling["counts"]),
-        }
+    def context(self, settings: FedCISettings, scaling: Scaling, seed: int) -> FedCIContext:
+        return FedCIContext(
+            correlation=scaling.correlation,
+            site_moments=scaling.site_moments,
+            inducing=pseudo_people(scaling, settings.basis, seed),
+            exact=max(scaling.counts) <= EXACT_ROWS,
+            share=share(scaling.counts),
+        )
 
-    def stages(self, settings: Settings, context: Tree) -> dict[str, Stage]:
+    def stages(self, settings: FedCISettings, context: FedCIContext) -> dict[str, Stage]:
         if settings.inference == "variational":
             return variational.stages(settings, context)
         evidences = _evidences(settings, context)
         stages: dict[str, Stage] = {"ridge": Ridge(), **evidences}
         stages |= {f"effect/{name}": AverageEffect(evidence) for name, evidence in evidences.items()}
-        if context["share"] < 1.0:
+        if context.share < 1.0:
             stages |= {thinned(name): Thinned(evidence) for name, evidence in evidences.items()}
         if len(evidences) > 1:
             stages["held_out"] = HeldOut(tuple(evidences.values()))
         return stages
 
-    def fit(self, settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
+    def fit(self, settings: FedCISettings, context: FedCIContext, seed: int) -> Procedure[Fit]:
         if settings.inference == "variational":
             return (yield from variational.fit(settings, context, seed))
         evidences, folds = _evidences(settings, context), self.folds(settings)
-        result = yield from fit(settings, evidences, folds, seed, context["share"])
-        site_effects = mix(result.effects, result.weights, settings.draws)
-        draws = {"weights": result.weights, "structures": result.draws}
-        return Fitted(draws, site_effects, {"weights": result.weights, "structures": result.diagnostics})
+        return (yield from fit(settings, evidences, folds, seed, context.share))
 
-    def folds(self, settings: Settings) -> int:
+    def folds(self, settings: FedCISettings) -> int:
         weighed = settings.inference == "collapsed" and len(_names(settings)) > 1
         return settings.folds if weighed else 0
 
-    def features(self, settings: Settings, context: Tree) -> int:
-        width = 1 + len(context["correlation"])
+    def features(self, settings: FedCISettings, context: FedCIContext) -> int:
+        width = 1 + len(context.correlation)
         if settings.inference == "variational":
             return width
         beyond = {"projection": COMPONENTS * len(GRID), "paper": 0}
         return width + max(beyond.get(name, settings.basis) for name in _names(settings))
 
-    def most_rounds(self, settings: Settings) -> int:
+    def most_rounds(self, settings: FedCISettings) -> int:
         if settings.inference == "variational":
             return settings.rounds + 1
         allowed = [
@@ -86,57 +84,65 @@ class FedCI:
         return 1 + 2 * (max(allowed) + REFINEMENT) + (len(allowed) > 1) + 2 + 2
 
     def conditional_effects(
-        self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
+        self, settings: FedCISettings, context: FedCIContext, draws: Draws, rows: Rows, people: Rows
     ) -> np.ndarray:
         if settings.inference == "variational":
             return variational.conditional_effects(settings, context, draws, rows, people)
-        return conditional_effects(_evidences(settings, context), draws, rows, people, settings.draws)
+        return conditional_effects(_evidences(settings, context), draws.shared, rows, people, settings.draws)
 
     def individual_effects(
-        self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows | None
+        self,
+        settings: FedCISettings,
+        context: FedCIContext,
+        draws: Draws,
+        rows: Rows,
+        people: Rows | None,
+        seed: int,
     ) -> np.ndarray:
         if settings.inference == "variational":
             return variational.individual_effects(settings, context, draws, rows, people)
         evidences = _evidences(settings, context)
-        return individual_effects(evidences, draws, rows, people, settings.draws, settings.noise_correlation)
+        return individual_effects(
+            evidences, draws.shared, rows, people, settings.draws, settings.noise_correlation
+        )
 
 
-def _evidences(settings: Settings, context: Tree) -> dict[str, Evidence]:
+def _evidences(settings: FedCISettings, context: FedCIContext) -> dict[str, Evidence]:
     return {name: _evidence(name, settings, context) for name in _names(settings)}
 
 
-def _names(settings: Settings) -> tuple[str, ...]:
+def _names(settings: FedCISettings) -> tuple[str, ...]:
     return CANDIDATES if settings.structure == "auto" else (settings.structure,)
 
 
-def _evidence(name: str, settings: Settings, context: Tree) -> Evidence:
+def _evidence(name: str, settings: FedCISettings, context: FedCIContext) -> Evidence:
     shared: dict[str, Any] = {
-        "site_moments": jnp.asarray(context["site_moments"]),
+        "site_moments": jnp.asarray(context.site_moments),
         "family": settings.kernel,
         "shifts": settings.inter_dependency,
         "coupled": settings.arms_coupled,
     }
     if name == "projection":
         return FeatureEvidence(
-            Projection(**shared, correlation=jnp.asarray(context["correlation"]), components=COMPONENTS)
+            Projection(**shared, correlation=jnp.asarray(context.correlation), components=COMPONENTS)
         )
-    inducing = jnp.asarray(context["inducing"])[: 0 if name == "paper" else None]
+    inducing = jnp.asarray(context.inducing)[: 0 if name == "paper" else None]
     structure = Kernel(**shared, inducing=inducing, ard=name == "ard", tied=name == "paper")
-    return KernelEvidence(structure, diagonal=not context["exact"])
+    return KernelEvidence(structure, diagonal=not context.exact)
 
 
-def pseudo_people(scaling: Tree, count: int, seed: int) -> np.ndarray:
+def pseudo_people(scaling: Scaling, count: int, seed: int) -> np.ndarray:
     """Inducing inputs: nobody's rows, but draws with the covariates' correlations and rates."""
-    correlation = np.asarray(scaling["correlation"])
+    correlation = np.asarray(scaling.correlation)
     rng = np.random.default_rng([seed, 1])
     values, vectors = np.linalg.eigh(correlation)
     normal = rng.standard_normal((count, len(values))) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
-    rates = np.asarray(scaling["binary_rate"])
+    rates = np.asarray(scaling.binary_rate)
     for column in np.flatnonzero(np.isfinite(rates)):
         rate = rates[column]
         ones = np.argsort(np.argsort(-normal[:, column])) < round(rate * count)
-        normal[:, column] = (ones - rate) / scaling["sd"][column]
+        normal[:, column] = (ones - rate) / scaling.sd[column]
     return normal
 
 
-METHOD = FedCI()
+METHOD = FedCIMethod()

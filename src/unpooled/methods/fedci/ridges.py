@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from unpooled.maths.triangles import unpack
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 
 RIDGE = 5.0
 
@@ -22,7 +22,7 @@ class Ridges:
     rows: np.ndarray
 
 
-def ridges_of(total: Tree) -> Ridges:
+def ridges_of(total: Arrays) -> Ridges:
     gram = np.asarray(unpack(jnp.asarray(total["gram"])))
     penalty = np.diag([1e-6, *np.full(gram.shape[-1] - 1, RIDGE)])
     coefficient = np.stack(
@@ -39,7 +39,7 @@ def ridges_of(total: Tree) -> Ridges:
     return Ridges(directions, np.clip(0.7 * sd, 0.02, 1.5), count)
 
 
-def fixed_by(starts: list[Ridges], held: np.ndarray) -> Tree:
+def fixed_by(starts: list[Ridges], held: np.ndarray) -> Arrays:
     """Which fold is held out, and what the priors of noise and directions rest on."""
     return {
         "fold": held,

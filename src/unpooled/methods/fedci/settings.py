@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+import numpy as np
+from pydantic import Field
+
+from unpooled.methods.settings import Conditions, MethodSettings
 
 
-class Settings(BaseModel):
+class FedCISettings(MethodSettings):
     """What a user may choose; the defaults are what to use when nothing is known."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    applies: ClassVar[Conditions] = (
+        (("structure", "evaluations", "tolerance"), {"inference": ("collapsed",)}),
+        (("basis",), {"inference": ("collapsed",), "structure": ("auto", "isotropic", "ard")}),
+        (("folds",), {"inference": ("collapsed",), "structure": ("auto",)}),
+        (
+            (
+                "mean",
+                "optimiser",
+                "learning_rate",
+                "rounds",
+                "monte_carlo",
+                "wishart_degrees",
+                "wishart_mean",
+                "wishart_correlation",
+            ),
+            {"inference": ("variational",)},
+        ),
+    )
 
     inference: Literal["collapsed", "variational"] = "collapsed"
     """Exact Gaussian integration (collapsed), or the paper's variational bound."""
@@ -45,3 +66,18 @@ class Settings(BaseModel):
     wishart_mean: float = Field(default=0.5, gt=0.0)
     """Prior mean of Ψ's and Σ's diagonals, in variances of the outcome (the paper: 100, not standardised)."""
     wishart_correlation: float = Field(default=0.5, ge=0.0, lt=1.0)
+
+
+@dataclass(frozen=True)
+class FedCIContext:
+    """What all parties share beside the settings."""
+
+    correlation: np.ndarray
+    """Between the features of the covariates."""
+    site_moments: np.ndarray
+    inducing: np.ndarray
+    """Inducing inputs: draws with the covariates' correlations and rates, never rows."""
+    exact: bool
+    """Whether every site is small enough for its own remainder to be kept exactly."""
+    share: float
+    """Share of all rows in the subsample; 1 if no site is large."""

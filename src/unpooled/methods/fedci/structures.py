@@ -19,7 +19,7 @@ from unpooled.maths import arms
 from unpooled.maths.basis import inducing_features, line_features
 from unpooled.maths.kernels import Family, correlation, kernel_matrix, slope_variance, squared_distances
 from unpooled.maths.regression import Prior
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 
 INTERCEPT_SD = 3.0
 GRID = np.linspace(-4.0, 4.0, 17)
@@ -40,23 +40,23 @@ class Structure(eqx.Module):
     """Draws of weights and shifts under each draw of the hyperparameters: they cost the sites nothing."""
 
     @abstractmethod
-    def features(self, free: Tree, covariates: Array) -> Float[Array, "n p"]:
+    def features(self, free: Arrays, covariates: Array) -> Float[Array, "n p"]:
         """φ(x), the intercept first."""
 
     @abstractmethod
-    def feature_factors(self, free: Tree) -> Float[Array, "p 2 2"]:
+    def feature_factors(self, free: Arrays) -> Float[Array, "p 2 2"]:
         """T_f: how each feature's weights spread over the arms."""
 
     @abstractmethod
-    def start(self, directions: np.ndarray, noise: np.ndarray) -> Tree:
+    def start(self, directions: np.ndarray, noise: np.ndarray) -> Arrays:
         """Where the descent starts, from a ridge regression per arm."""
 
     @abstractmethod
-    def scales(self, noise: np.ndarray, rows: float) -> Tree:
+    def scales(self, noise: np.ndarray, rows: float) -> Arrays:
         """About how uncertain each hyperparameter is, in the shape of `start`."""
 
     @abstractmethod
-    def log_prior(self, free: Tree, fixed: Tree) -> Float[Array, ""]:
+    def log_prior(self, free: Arrays, fixed: Arrays) -> Float[Array, ""]:
         """The prior of the hyperparameters, on their unconstrained scale."""
 
     def arm_factor(self, parameters: Array) -> Array:
@@ -64,40 +64,40 @@ class Structure(eqx.Module):
         keep = jnp.array([1.0, 1.0 if self.coupled else 0.0, 1.0])
         return arms.factor(parameters * keep)
 
-    def prior(self, free: Tree) -> Prior:
+    def prior(self, free: Arrays) -> Prior:
         """The Gaussian prior of all weights and shifts."""
         if not self.shifts:
             return Prior(self.feature_factors(free), None, jnp.eye(self.site_moments.shape[0]))
         return Prior(self.feature_factors(free), self.shift_factor(free), self.site_factor(free))
 
-    def shift_factor(self, free: Tree) -> Array:
+    def shift_factor(self, free: Arrays) -> Array:
         return self.arm_factor(free["shift"])
 
-    def site_factor(self, free: Tree) -> Float[Array, "m m"]:
+    def site_factor(self, free: Arrays) -> Float[Array, "m m"]:
         """L_M: sites whose covariates look alike shift alike (the paper's γ over moments)."""
         scale = jnp.exp(free["closeness"]) * jnp.sqrt(1.0 * max(self.site_moments.shape[1], 1))
         distances = squared_distances(self.site_moments, self.site_moments)
         matrix = correlation("squared_exponential", distances / scale**2)
         return jnp.linalg.cholesky(matrix + 1e-6 * jnp.eye(matrix.shape[0]))
 
-    def _base_factors(self, free: Tree, dimension: int) -> list[Array]:
+    def _base_factors(self, free: Arrays, dimension: int) -> list[Array]:
         intercept = INTERCEPT_SD * jnp.eye(2)[None]
         linear = self.arm_factor(free["linear"])
         return [intercept, jnp.broadcast_to(linear, (dimension, 2, 2))]
 
-    def _base_start(self, noise: np.ndarray) -> Tree:
+    def _base_start(self, noise: np.ndarray) -> Arrays:
         start = {"linear": _log_arms(0.05), "noise": np.log(noise)}
         if self.shifts:
             start |= {"shift": _log_arms(0.1), "closeness": np.zeros(())}
         return start
 
-    def _base_scales(self, rows: float) -> Tree:
+    def _base_scales(self, rows: float) -> Arrays:
         scales = {"linear": np.full(3, 0.7), "noise": np.full(2, 1.0 / np.sqrt(rows))}
         if self.shifts:
             scales |= {"shift": np.full(3, 0.7), "closeness": np.full((), 0.5)}
         return scales
 
-    def _base_prior(self, free: Tree, fixed: Tree) -> Array:
+    def _base_prior(self, free: Arrays, fixed: Arrays) -> Array:
         value = _normal(free["noise"], fixed["noise"], 0.35) + _arm_prior(free["linear"], 0.05, 1.0)
         if self.shifts:
             value += _arm_prior(free["shift"], 0.1, 1.0) + _normal(free["closeness"], 0.0, 0.5)
@@ -117,20 +117,20 @@ class Projection(Structure):
         """pᵀx in units of its sd, so that the length of p does not matter."""
         return covariates @ direction / jnp.sqrt(direction @ self.correlation @ direction + 1e-12)
 
-    def features(self, free: Tree, covariates: Array) -> Array:
+    def features(self, free: Arrays, covariates: Array) -> Array:
         parts = [jnp.ones((covariates.shape[0], 1)), covariates]
         for c in range(self.components):
             index = self.index(free["direction"][c], covariates)
             parts.append(line_features(self.family, index, jnp.asarray(GRID), jnp.exp(free["length"][c])))
         return jnp.concatenate(parts, axis=1)
 
-    def feature_factors(self, free: Tree) -> Array:
+    def feature_factors(self, free: Arrays) -> Array:
         factors = self._base_factors(free, self.correlation.shape[0])
         for c in range(self.components):
             factors.append(jnp.broadcast_to(self.arm_factor(free["arms"][c]), (len(GRID), 2, 2)))
         return jnp.concatenate(factors)
 
-    def start(self, directions: np.ndarray, noise: np.ndarray) -> Tree:
+    def start(self, directions: np.ndarray, noise: np.ndarray) -> Arrays:
         # Component c starts as the function of arm c mod 2, along that arm's own ridge direction.
         chosen = directions[np.arange(self.components) % 2]
         own, other = np.log(1.0), np.log(0.05)
@@ -141,7 +141,7 @@ class Projection(Structure):
             noise
         )
 
-    def scales(self, noise: np.ndarray, rows: float) -> Tree:
+    def scales(self, noise: np.ndarray, rows: float) -> Arrays:
         size = self.components
         direction = np.full((size, self.correlation.shape[0]), 2.0 * noise.mean() / np.sqrt(rows))
         return {
@@ -150,11 +150,11 @@ class Projection(Structure):
             "arms": np.full((size, 3), 0.5),
         } | self._base_scales(rows)
 
-    def log_prior(self, free: Tree, fixed: Tree) -> Array:
+    def log_prior(self, free: Arrays, fixed: Arrays) -> Array:
         kernel = _normal(free["length"], 1.0, 0.3) + _arm_prior(free["arms"], 0.7, 1.5)
         return kernel + self._direction_prior(free, fixed) + self._base_prior(free, fixed)
 
-    def _direction_prior(self, free: Tree, fixed: Tree) -> Array:
+    def _direction_prior(self, free: Arrays, fixed: Arrays) -> Array:
         """Von Mises–Fisher about each arm's ridge direction, and the price of pinning a direction down.
 
         The concentration, d, lets a direction stray by about its own length; its length itself, which
@@ -184,20 +184,20 @@ class Kernel(Structure):
     evaluations: ClassVar[int] = 15
     draws_per_theta: ClassVar[int] = 16
 
-    def length(self, free: Tree) -> Array:
+    def length(self, free: Arrays) -> Array:
         return jnp.exp(free["length"]) * jnp.sqrt(1.0 * self.inducing.shape[1])
 
-    def features(self, free: Tree, covariates: Array) -> Array:
+    def features(self, free: Arrays, covariates: Array) -> Array:
         parts = [jnp.ones((covariates.shape[0], 1)), covariates]
         if len(self.inducing):
             parts.append(inducing_features(self.family, covariates, self.inducing, self.length(free)))
         return jnp.concatenate(parts, axis=1)
 
-    def arm_covariance(self, free: Tree) -> Float[Array, "2 2"]:
+    def arm_covariance(self, free: Arrays) -> Float[Array, "2 2"]:
         root = self.arm_factor(free["arms"])
         return root @ root.T
 
-    def remainder(self, free: Tree, left: Array, right: Array) -> Array:
+    def remainder(self, free: Arrays, left: Array, right: Array) -> Array:
         """k(x, x') − q(x, x'): what the shared basis functions leave to the site."""
         matrix = kernel_matrix(self.family, left, right, self.length(free))
         if not len(self.inducing):
@@ -208,20 +208,20 @@ class Kernel(Structure):
         second = first if same else inducing_features(self.family, right, self.inducing, self.length(free))
         return matrix - first @ second.T
 
-    def remainder_diagonal(self, free: Tree, covariates: Array) -> Array:
+    def remainder_diagonal(self, free: Arrays, covariates: Array) -> Array:
         if not len(self.inducing):
             return jnp.ones(covariates.shape[0])
         shared = inducing_features(self.family, covariates, self.inducing, self.length(free))
         return jnp.maximum(1.0 - jnp.sum(shared**2, axis=1), 0.0)
 
-    def feature_factors(self, free: Tree) -> Array:
+    def feature_factors(self, free: Arrays) -> Array:
         root = self.arm_factor(free["arms"])
         factors = self._base_factors(free, self.inducing.shape[1])
         if self.tied:
             factors[1] = jnp.exp(free["linear"][0]) * jnp.broadcast_to(root, factors[1].shape)
         return jnp.concatenate([*factors, jnp.broadcast_to(root, (len(self.inducing), 2, 2))])
 
-    def shift_factor(self, free: Tree) -> Array:
+    def shift_factor(self, free: Arrays) -> Array:
         # Eq. (the-model) has one Ψ^½ around f and g alike.
         return (
             jnp.exp(free["shift"][0]) * self.arm_factor(free["arms"])
@@ -229,15 +229,15 @@ class Kernel(Structure):
             else super().shift_factor(free)
         )
 
-    def start(self, directions: np.ndarray, noise: np.ndarray) -> Tree:
+    def start(self, directions: np.ndarray, noise: np.ndarray) -> Arrays:
         length = np.zeros(self.inducing.shape[1] if self.ard else 1)
         return {"length": length, "arms": _log_arms(0.7)} | self._base_start(noise)
 
-    def scales(self, noise: np.ndarray, rows: float) -> Tree:
+    def scales(self, noise: np.ndarray, rows: float) -> Arrays:
         length = np.full(self.inducing.shape[1] if self.ard else 1, 0.5)
         return {"length": length, "arms": np.full(3, 0.5)} | self._base_scales(rows)
 
-    def log_prior(self, free: Tree, fixed: Tree) -> Array:
+    def log_prior(self, free: Arrays, fixed: Arrays) -> Array:
         kernel = _normal(free["length"], 0.0, 1.0) + _arm_prior(free["arms"], 0.7, 1.0)
         return kernel + self._base_prior(free, fixed)
 

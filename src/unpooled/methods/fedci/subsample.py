@@ -19,7 +19,8 @@ from unpooled.optimise.lbfgs import Stopping, lbfgs
 from unpooled.optimise.minima import Minima
 from unpooled.optimise.minimise import curved_axes
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows, padded_size
 from unpooled.protocol.stage import Stage
 
@@ -53,7 +54,7 @@ class Thinned(Stage):
     evidence: Evidence
     reveals: ClassVar[str] = "the statistics of the stage it is named after, of about 2,000 of the people"
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         size = rows.present.shape[0]
         kept = jnp.asarray(_kept(size, size))
         few = jax.tree.map(lambda leaf: leaf[kept] if leaf.ndim else leaf, rows)
@@ -61,7 +62,7 @@ class Thinned(Stage):
 
 
 def refine(
-    name: str, evidence: Evidence, start: Tree, hessian: np.ndarray, fixed: Tree, tolerance: float
+    name: str, evidence: Evidence, start: Arrays, hessian: np.ndarray, fixed: Arrays, tolerance: float
 ) -> Procedure[Minima]:
     """From the minimum of the few to that of all, in units of the curvature that all should have."""
     one, problem = (jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree) for tree in (start, fixed))

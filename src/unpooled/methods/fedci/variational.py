@@ -24,10 +24,11 @@ from jaxtyping import Array, Float
 from unpooled.maths import networks
 from unpooled.maths.wishart import Wishart, divergence, draw_factors, two_arm_wishart
 from unpooled.methods.fedci.collapsed import KernelEvidence, arm_indicators
-from unpooled.methods.fedci.effects import Draws, shared_arms
-from unpooled.methods.fedci.settings import Settings
+from unpooled.methods.fedci.effects import WeightDraws, shared_arms
+from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.structures import Kernel
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Objective
 
@@ -41,7 +42,7 @@ SITE_SD = 0.3
 class Functions(Kernel):
     """f_j ~ GP(μ_j, k) at each site: features μ₀(x), μ₁(x) with weights Ψ^½, and all of k as remainder."""
 
-    def features(self, free: Tree, covariates: Array) -> Float[Array, "n 2"]:
+    def features(self, free: Arrays, covariates: Array) -> Float[Array, "n 2"]:
         return networks.apply(free["mean"], covariates)
 
 
@@ -62,29 +63,29 @@ class Bound(Objective):
     one_exchange: ClassVar[bool] = True
     reveals: ClassVar[str] = "the expected log likelihood of the site's outcomes, and its gradient"
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        key = jax.random.wrap_key_data(parameters["fixed"]["key"])
-        drawn = sample(self.evidence, parameters["free"], key, self.monte_carlo)
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        key = jax.random.wrap_key_data(parameters.fixed["key"])
+        drawn = sample(self.evidence, parameters.free, key, self.monte_carlo)
         # lax.map, not vmap: one n × n matrix at a time.
-        logs = jax.lax.map(lambda one: log_likelihood(self.evidence, parameters["free"], one, rows), drawn)
-        return {"total": -jnp.mean(logs), "each": {}}
+        logs = jax.lax.map(lambda one: log_likelihood(self.evidence, parameters.free, one, rows), drawn)
+        return Statistics(-jnp.mean(logs))
 
-    def value(self, parameters: Tree, statistics: Tree) -> Array:
-        free = parameters["free"]
+    def value(self, parameters: Parameters, statistics: Statistics) -> Array:
+        free = parameters.free
         wisharts = sum(divergence(posterior(free[name]), self.prior) for name in ("arms", "noise"))
         priors = networks.log_prior(free["mean"]) - 0.5 * jnp.sum(free["length"] ** 2)
         shifts = shift_divergence(self.evidence, free) if self.evidence.structure.shifts else 0.0
-        return statistics["total"] + wisharts + shifts - priors
+        return statistics.summed + wisharts + shifts - priors
 
 
-def make_bound(settings: Settings, context: Tree) -> Bound:
+def make_bound(settings: FedCISettings, context: FedCIContext) -> Bound:
     """The bound of one study, the same at the coordinator and at the sites."""
     functions = Functions(
-        site_moments=jnp.asarray(context["site_moments"]),
+        site_moments=jnp.asarray(context.site_moments),
         family=settings.kernel,
         shifts=settings.inter_dependency,
         coupled=settings.arms_coupled,
-        inducing=jnp.zeros((0, context["correlation"].shape[0])),
+        inducing=jnp.zeros((0, context.correlation.shape[0])),
         ard=False,
         tied=True,
     )
@@ -94,7 +95,7 @@ def make_bound(settings: Settings, context: Tree) -> Bound:
     return Bound(evidence, two_arm_wishart(sd, correlation, degrees), settings.monte_carlo)
 
 
-def start(settings: Settings, context: Tree, seed: int) -> Tree:
+def start(settings: FedCISettings, context: FedCIContext, seed: int) -> Arrays:
     """Where the ascent starts: flat functions, q at the prior's means, known as if from 50 people."""
     shared, own = HIDDEN[settings.mean]
     rho = np.clip(settings.wishart_correlation, 0.02, 0.98)
@@ -103,22 +104,22 @@ def start(settings: Settings, context: Tree, seed: int) -> Tree:
         "correlation": np.log(rho / (1.0 - rho)),
         "degrees": np.log(START_DEGREES - 2.0),
     }
-    mean = networks.make_network(context["correlation"].shape[0], shared, own, seed)
-    free: Tree = {"arms": wishart, "noise": dict(wishart), "length": np.zeros(1), "mean": mean}
+    mean = networks.make_network(context.correlation.shape[0], shared, own, seed)
+    free: Arrays = {"arms": wishart, "noise": dict(wishart), "length": np.zeros(1), "mean": mean}
     if settings.inter_dependency:
         sites = {"sd": np.log(np.asarray(SITE_SD)), "closeness": np.zeros(())}
-        centre = {"mean": np.zeros((2, len(context["site_moments"])))}
+        centre = {"mean": np.zeros((2, len(context.site_moments)))}
         free |= {"shift": {**sites, **centre}, "sites": sites}
     return free
 
 
-def posterior(free: Tree) -> Wishart:
+def posterior(free: Arrays) -> Wishart:
     """q(Ψ) or q(Σ), from unconstrained numbers."""
     degrees = 2.0 + jnp.exp(free["degrees"])
     return two_arm_wishart(jnp.exp(free["sd"]), jax.nn.sigmoid(free["correlation"]), degrees)
 
 
-def sample(evidence: KernelEvidence, free: Tree, key: Array, count: int) -> Sample:
+def sample(evidence: KernelEvidence, free: Arrays, key: Array, count: int) -> Sample:
     """Reparameterised draws: Ψ = V^½ζV^½ᵀ, Σ alike, g_j = h_j + U^½ξ_j; the same at every site."""
     for_arms, for_noise, for_shift = jax.random.split(key, 3)
     factor = draw_factors(posterior(free["arms"]), for_arms, count)
@@ -131,16 +132,16 @@ def sample(evidence: KernelEvidence, free: Tree, key: Array, count: int) -> Samp
     return Sample(factor, 0.5 * jnp.log(noise), shift)
 
 
-def outcomes(evidence: KernelEvidence, free: Tree, one: Sample) -> Draws:
+def outcomes(evidence: KernelEvidence, free: Arrays, one: Sample) -> WeightDraws:
     """One draw as Lemma 2 uses it: m = Ψ^½(μ + g), with Ψ, Σ, k and μ in `free`."""
     factor = one.factor
     arms = jnp.stack([jnp.log(factor[0, 0]), factor[1, 0], jnp.log(factor[1, 1])])
     beta = evidence.structure.arm_factor(arms)
     inner = {"arms": arms, "noise": one.noise, "length": free["length"], "mean": free["mean"]}
-    return Draws(inner, beta[None], (beta @ one.shift)[None])
+    return WeightDraws(inner, beta[None], (beta @ one.shift)[None])
 
 
-def log_likelihood(evidence: KernelEvidence, free: Tree, one: Sample, rows: Rows) -> Float[Array, ""]:
+def log_likelihood(evidence: KernelEvidence, free: Arrays, one: Sample, rows: Rows) -> Float[Array, ""]:
     """log N(y_obs; μ_obs, K_obs) of Lemma 2; padding rows stand alone and add nothing."""
     drawn = outcomes(evidence, free, one)
     here = drawn._replace(shift=drawn.shift[:, :, rows.site])
@@ -150,7 +151,7 @@ def log_likelihood(evidence: KernelEvidence, free: Tree, one: Sample, rows: Rows
     return -0.5 * (jnp.sum(whitened**2) + log_determinant + jnp.sum(rows.present) * jnp.log(2.0 * jnp.pi))
 
 
-def shift_divergence(evidence: KernelEvidence, free: Tree) -> Float[Array, ""]:
+def shift_divergence(evidence: KernelEvidence, free: Arrays) -> Float[Array, ""]:
     """Σ_j KL[N(h_j, U)‖N(0, M)], and the weak priors of M's scale and closeness."""
     centre, size = free["shift"]["mean"], free["shift"]["mean"].shape[1]
     inner, outer = _site_root(evidence, free["shift"]), _site_root(evidence, free["sites"])
@@ -161,6 +162,6 @@ def shift_divergence(evidence: KernelEvidence, free: Tree) -> Float[Array, ""]:
     return 0.5 * (both + weak)
 
 
-def _site_root(evidence: KernelEvidence, free: Tree) -> Float[Array, "m m"]:
+def _site_root(evidence: KernelEvidence, free: Arrays) -> Float[Array, "m m"]:
     """U^½ or M^½: a kernel over the sites' moments with an output scale."""
     return jnp.exp(free["sd"]) * evidence.structure.site_factor({"closeness": free["closeness"]})

@@ -10,16 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from unpooled.disclosure.by_site import Trace
 from unpooled.methods.fedci import draws as by_structure
 from unpooled.methods.fedci.collapsed import Evidence, KernelEvidence
 from unpooled.methods.fedci.effects import AverageEffect
-from unpooled.methods.fedci.settings import Settings
+from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.variational import Sample, make_bound, outcomes, sample, start
-from unpooled.methods.method import Fitted
+from unpooled.methods.method import Fit
 from unpooled.optimise.minima import Minima
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.optimise.stochastic import stochastic
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Draws, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
@@ -32,30 +34,30 @@ class VariationalEffect(Stage):
     evidence: KernelEvidence
     reveals: ClassVar[str] = AverageEffect.reveals
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         average = AverageEffect(self.evidence)
 
-        def one(draw: Tree) -> Array:
-            inner = _as_structure(self.evidence, parameters["free"], draw)
+        def one(draw: Arrays) -> Array:
+            inner = _as_structure(self.evidence, parameters.free, draw)
             free = inner.pop("free")
-            return average.statistics({"free": free, "fixed": inner}, rows)["each"]["effect"][0]
+            return average.statistics(Parameters(free, inner), rows).per_site["effect"][0]
 
-        return {"total": {}, "each": {"effect": jax.lax.map(one, parameters["fixed"])}}
+        return Statistics(per_site={"effect": jax.lax.map(one, parameters.fixed)})
 
 
-def _as_structure(evidence: KernelEvidence, free: Tree, draw: Tree) -> Tree:
+def _as_structure(evidence: KernelEvidence, free: Arrays, draw: Arrays) -> Arrays:
     """One draw in the form of a structure's: θ, β, g, and the key of what is left to chance."""
     drawn = outcomes(evidence, free, Sample(draw["factor"], draw["noise"], draw["shift"]))
     return {"free": drawn.free, "beta": drawn.beta, "shift": drawn.shift, "key": draw["key"]}
 
 
-def stages(settings: Settings, context: Tree) -> dict[str, Stage]:
+def stages(settings: FedCISettings, context: FedCIContext) -> dict[str, Stage]:
     """The bound, and the average effects."""
     bound = make_bound(settings, context)
     return {NAME: bound, f"effect/{NAME}": VariationalEffect(bound.evidence)}
 
 
-def fit(settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
+def fit(settings: FedCISettings, context: FedCIContext, seed: int) -> Procedure[Fit]:
     """Algorithm 1 on the bound, then K draws from q and one exchange for the sites' average effects."""
     bound = make_bound(settings, context)
     found = yield from stochastic(
@@ -65,42 +67,44 @@ def fit(settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
     key = jax.random.fold_in(jax.random.key(seed), settings.rounds)
     draws = _draw(bound.evidence, jax.tree.map(lambda leaf: leaf[0], found.free), key, settings.draws)
     point, rest = draws["free"], {name: draws[name] for name in ("factor", "noise", "shift", "key")}
-    once = jax.tree.map(lambda leaf: np.asarray(leaf)[None], {"free": point, "fixed": rest})
+    once = jax.tree.map(lambda leaf: np.asarray(leaf)[None], Parameters(point, rest))
     reply = yield from ask(f"effect/{NAME}", once)
-    return Fitted(draws, np.asarray(reply["each"]["effect"])[0].T, _diagnostics(found))
+    return Fit(Draws(draws), np.asarray(reply.per_site["effect"])[0].T, _diagnostics(found))
 
 
-def _draw(evidence: KernelEvidence, free: Tree, key: Array, count: int) -> Tree:
+def _draw(evidence: KernelEvidence, free: Arrays, key: Array, count: int) -> Arrays:
     drawn = eqx.filter_jit(sample)(evidence, free, key, count)
     keys = jax.random.key_data(jax.random.split(jax.random.fold_in(key, 1), count))
     point = {"length": free["length"], "mean": free["mean"]}
     return {"free": point, **jax.tree.map(np.asarray, drawn._asdict()), "key": np.asarray(keys)}
 
 
-def _diagnostics(found: Minima) -> Tree:
-    history = list(found.history)
+def _diagnostics(found: Minima) -> Arrays:
+    history = Trace(found.history)
     bound = {"objective": float(found.values[0]), "evaluations": found.evaluations, "history": history}
     return {"weights": {NAME: 1.0}, "structures": {NAME: bound}}
 
 
 def conditional_effects(
-    settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
+    settings: FedCISettings, context: FedCIContext, draws: Draws, rows: Rows, people: Rows
 ) -> np.ndarray:
     """CATE draws [K, people]: the conditional of f at the site given its own rows, both arms."""
-    evidences, mixed = _mixed(settings, context, draws)
+    evidences, mixed = _mixed(settings, context, draws.shared)
     return by_structure.conditional_effects(evidences, mixed, rows, people, settings.draws)
 
 
 def individual_effects(
-    settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows | None
+    settings: FedCISettings, context: FedCIContext, draws: Draws, rows: Rows, people: Rows | None
 ) -> np.ndarray:
     """ITE draws [K, people]: (2w − 1)(y_obs − y_mis) with Lemma 2's conditional of y_mis."""
-    evidences, mixed = _mixed(settings, context, draws)
+    evidences, mixed = _mixed(settings, context, draws.shared)
     rho = settings.noise_correlation
     return by_structure.individual_effects(evidences, mixed, rows, people, settings.draws, rho)
 
 
-def _mixed(settings: Settings, context: Tree, draws: Tree) -> tuple[dict[str, Evidence], Tree]:
+def _mixed(
+    settings: FedCISettings, context: FedCIContext, draws: Arrays
+) -> tuple[dict[str, Evidence], Arrays]:
     """The draws as those of one structure with all the weight."""
     evidence = make_bound(settings, context).evidence
     free = jax.tree.map(jnp.asarray, draws["free"])
@@ -110,5 +114,5 @@ def _mixed(settings: Settings, context: Tree, draws: Tree) -> tuple[dict[str, Ev
 
 
 @eqx.filter_jit
-def _compiled_as_structure(evidence: KernelEvidence, free: Tree, draws: Tree) -> Tree:
+def _compiled_as_structure(evidence: KernelEvidence, free: Arrays, draws: Arrays) -> Arrays:
     return jax.lax.map(lambda draw: _as_structure(evidence, free, draw), draws)

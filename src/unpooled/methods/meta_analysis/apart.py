@@ -8,7 +8,7 @@ import numpy as np
 
 from unpooled.maths.triangles import unpack
 from unpooled.methods.aipw.normal_equations import System
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
 
 
 class Apart(NamedTuple):
@@ -20,8 +20,8 @@ class Apart(NamedTuple):
     def shape(self, batch: int, regressions: int) -> tuple[int, ...]:
         return batch, self.sites, regressions, self.width
 
-    def system(self, reply: Tree) -> System:
-        sums = dict(reply["each"])
+    def system(self, reply: Statistics) -> System:
+        sums = dict(reply.per_site)
         return System(np.asarray(unpack(sums.pop("gram"))), np.asarray(sums.pop("score")), sums)
 
     def own(self, solution: np.ndarray) -> np.ndarray:

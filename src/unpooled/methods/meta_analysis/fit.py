@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
+from unpooled.disclosure.by_site import BySite
 from unpooled.errors import FitError
 from unpooled.maths.meta_analysis import SMALLEST_ERROR, Heterogeneity, heterogeneity, pool, shrunken
 from unpooled.maths.quantile_draws import independent_normals
-from unpooled.methods.aipw.estimates import Estimates, of_scores, told, told_with_interval
+from unpooled.methods.aipw.estimates import Estimates, of_scores, told_by_site, told_with_interval
 from unpooled.methods.aipw.fit import score_question, told_of_fit
 from unpooled.methods.aipw.nuisances import EVERYBODY, coefficient_draws, judged_without, nuisances
 from unpooled.methods.meta_analysis.apart import Apart
-from unpooled.methods.meta_analysis.settings import Settings
+from unpooled.methods.meta_analysis.settings import MetaAnalysisSettings
+from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Draws
 
 
-class Fit(NamedTuple):
-    """Draws of the sites' outcome regressions, their effects [K, m], and every estimate exactly."""
-
-    draws: Tree
-    effects: np.ndarray
-    diagnostics: dict[str, Any]
-
-
-def fit(settings: Settings, sharing: Apart, seed: int, scale: float) -> Procedure[Fit]:
+def fit(settings: MetaAnalysisSettings, sharing: Apart, seed: int, scale: float) -> Procedure[Fit]:
     """`scale` is the outcome's sd: what is told is in the outcome's units."""
     without = judged_without(settings.folds)
     asked = without if without[-1] == EVERYBODY else np.append(without, EVERYBODY)
     known = yield from nuisances(sharing, settings.ridge, without, asked)
     reply = yield from ask("scores", score_question(known, len(without)))
-    sums = jax.tree.map(lambda leaf: leaf[0], reply["each"])
+    sums = jax.tree.map(lambda leaf: leaf[0], reply.per_site)
     sites = of_scores(sums)
     _require_spread(sites)
     spread = heterogeneity(*sites)
@@ -41,7 +35,7 @@ def fit(settings: Settings, sharing: Apart, seed: int, scale: float) -> Procedur
     drawn = coefficient_draws(sharing, known.outcome, settings.draws, [seed, 4])
     effects = site_draws(sites, variance, sums["people"], settings.draws, seed)
     diagnostics = {**_told(settings, sites, spread, scale), **told_of_fit(known, reply)}
-    return Fit({"fixed": {}, "each": drawn}, effects, diagnostics)
+    return Fit(Draws(by_site=drawn), effects, diagnostics)
 
 
 def site_draws(sites: Estimates, tau_squared: float, people: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -55,19 +49,21 @@ def site_draws(sites: Estimates, tau_squared: float, people: np.ndarray, count: 
     return given.constant + given.slope * mean + drawn[:, 1:] / share
 
 
-def _told(settings: Settings, sites: Estimates, spread: Heterogeneity, scale: float) -> dict[str, Any]:
+def _told(
+    settings: MetaAnalysisSettings, sites: Estimates, spread: Heterogeneity, scale: float
+) -> dict[str, Any]:
     """Both poolings, and how much the sites differ; τ² is in the outcome's units squared."""
     pooled = {"fixed": pool(*sites), "random": pool(*sites, spread.tau_squared)}
     both = {
         name: {
             **told_with_interval(Estimates(np.array(one.estimate), np.array(one.error)), scale),
-            "weights": one.weights.tolist(),
+            "weights": BySite(one.weights),
         }
         for name, one in pooled.items()
     }
     return {
         "effects": settings.effects,
-        "sites": told(sites, scale),
+        "sites": told_by_site(sites, scale),
         "overall": both[settings.effects],
         **both,
         "heterogeneity": {**spread._asdict(), "tau_squared": scale**2 * spread.tau_squared},

@@ -7,19 +7,19 @@ import numpy as np
 from unpooled.methods.aipw.effects import conditional, individual
 from unpooled.methods.aipw.newton import STEPS
 from unpooled.methods.aipw.scores import Scores
+from unpooled.methods.aipw.settings import AIPWContext
 from unpooled.methods.meta_analysis.apart import Apart
 from unpooled.methods.meta_analysis.fit import fit
 from unpooled.methods.meta_analysis.regressions import SiteOutcome, SiteTreatment
-from unpooled.methods.meta_analysis.settings import Settings
-from unpooled.methods.method import Fitted
+from unpooled.methods.meta_analysis.settings import MetaAnalysisSettings
+from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.addressing import at_site
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Draws, Scaling
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
 
-class MetaAnalysis:
+class MetaAnalysisMethod:
     """See `unpooled.methods.method.Method`. Sites' own doubly robust estimates, pooled by inverse variance.
 
     A site's effect is its estimate shrunken to the pooled one (empirical Bayes: τ² is taken as known), and
@@ -28,43 +28,45 @@ class MetaAnalysis:
     mean over sites there could be, stands in the diagnostics under `overall`.
     """
 
-    Settings = Settings
+    Settings = MetaAnalysisSettings
+    Context = AIPWContext
     takes_incomplete = False
 
-    def context(self, settings: Settings, scaling: Tree, seed: int) -> Tree:
-        return {
-            "covariates": len(scaling["mean"]),
-            "sites": len(scaling["counts"]),
-            "outcome_sd": float(scaling["outcome_sd"]),
-        }
+    def context(self, settings: MetaAnalysisSettings, scaling: Scaling, seed: int) -> AIPWContext:
+        return AIPWContext(len(scaling.mean), scaling.sites, scaling.outcome_sd)
 
-    def stages(self, settings: Settings, context: Tree) -> dict[str, Stage]:
+    def stages(self, settings: MetaAnalysisSettings, context: AIPWContext) -> dict[str, Stage]:
         return {"outcome": SiteOutcome(), "treatment": SiteTreatment(), "scores": Scores(settings.trim)}
 
-    def fit(self, settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
-        sharing = Apart(int(context["sites"]), 1 + int(context["covariates"]))
-        found = yield from fit(settings, sharing, seed, float(context["outcome_sd"]))
-        return Fitted(found.draws, found.effects, found.diagnostics)
+    def fit(self, settings: MetaAnalysisSettings, context: AIPWContext, seed: int) -> Procedure[Fit]:
+        sharing = Apart(context.sites, 1 + context.covariates)
+        return (yield from fit(settings, sharing, seed, context.outcome_sd))
 
-    def folds(self, settings: Settings) -> int:
+    def folds(self, settings: MetaAnalysisSettings) -> int:
         return settings.folds if settings.folds > 1 else 0
 
-    def features(self, settings: Settings, context: Tree) -> int:
-        return 1 + int(context["covariates"])
+    def features(self, settings: MetaAnalysisSettings, context: AIPWContext) -> int:
+        return 1 + context.covariates
 
-    def most_rounds(self, settings: Settings) -> int:
+    def most_rounds(self, settings: MetaAnalysisSettings) -> int:
         return STEPS + 1
 
     def conditional_effects(
-        self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
+        self, settings: MetaAnalysisSettings, context: AIPWContext, draws: Draws, rows: Rows, people: Rows
     ) -> np.ndarray:
-        return conditional(at_site(draws, int(people.site)), people)
+        return conditional(draws.at(int(people.site)), people)
 
     def individual_effects(
-        self, settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows | None
+        self,
+        settings: MetaAnalysisSettings,
+        context: AIPWContext,
+        draws: Draws,
+        rows: Rows,
+        people: Rows | None,
+        seed: int,
     ) -> np.ndarray:
         asked = rows if people is None else people
-        return individual(at_site(draws, int(asked.site)), asked)
+        return individual(draws.at(int(asked.site)), asked, seed)
 
 
-METHOD = MetaAnalysis()
+METHOD = MetaAnalysisMethod()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from unpooled.methods.aipw.regressions import outcome_sums, packed, treatment_sums
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
@@ -17,8 +18,8 @@ class SiteTreatment(Stage):
         "at this site: slope and curvature of the treatment's log likelihood, without each fold"
     )
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        return {"total": {}, "each": packed(treatment_sums(parameters, rows))}
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        return Statistics(per_site=packed(treatment_sums(parameters, rows)))
 
 
 class SiteOutcome(Stage):
@@ -28,5 +29,5 @@ class SiteOutcome(Stage):
         "at this site: products of the covariates and the outcome by arm, without each fold and of everybody"
     )
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        return {"total": {}, "each": packed(outcome_sums(parameters, rows))}
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        return Statistics(per_site=packed(outcome_sums(parameters, rows)))

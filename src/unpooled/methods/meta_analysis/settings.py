@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from unpooled.methods.settings import MethodSettings
 
 
-class Settings(BaseModel):
+class MetaAnalysisSettings(MethodSettings):
     """What a user may choose; each site's estimate is a doubly robust one, made of its own people alone."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     effects: Literal["random", "fixed"] = "random"
     """Whether the sites' effects differ, with a variance by DerSimonian and Laird; or are one."""

@@ -14,7 +14,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from unpooled.diagnostics.withholding import CELL
+from unpooled.disclosure.withheld import CELL
 from unpooled.report.figures import style
 from unpooled.report.figures.axes import WIDTH, new_axes
 from unpooled.report.figures.labels import shortened

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float
 
 from unpooled.methods.causal_fi.families import individual_effect
 from unpooled.methods.causal_fi.paper.model import Model
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
@@ -32,33 +33,33 @@ class AverageEffect(Stage):
     """Or else given x and what is seen alone."""
     reveals: ClassVar[str] = "draws of the average effect at this site"
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        draw = parameters["fixed"]
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        draw = parameters.fixed
         for_u, for_weights = jax.random.split(_key(draw, rows))
         u = self._filled(draw, rows, for_u)
         effect = self.model.effect(draw["outcome"], rows.covariates, u)
         weight = rows.present * jax.random.exponential(for_weights, rows.present.shape)
-        return {"total": {}, "each": {"effect": effect @ weight / weight.sum()}}
+        return Statistics(per_site={"effect": effect @ weight / weight.sum()})
 
-    def _filled(self, draw: Tree, rows: Rows, key: Array) -> Float[Array, "n u"]:
+    def _filled(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, "n u"]:
         if self.completed:
             return self.model.completed(draw["imputation"], rows, key)
         said = self.model.given_shown(draw["confounders"], rows.covariates, rows.incomplete, rows.seen)
         return self.model.entries.fill(said, rows.incomplete, rows.seen, key)
 
 
-def _key(draw: Tree, rows: Rows) -> Array:
+def _key(draw: Arrays, rows: Rows) -> Array:
     return jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.site)
 
 
-def conditional(model: Model, draws: Tree, people: Rows, imputations: int) -> np.ndarray:
+def conditional(model: Model, draws: Arrays, people: Rows, imputations: int) -> np.ndarray:
     """τ(x, u_seen) [K, people]: averaged over draws of what is missing, given what is seen alone."""
     return np.asarray(_conditional(model, draws, people, imputations))
 
 
 @eqx.filter_jit
-def _conditional(model: Model, draws: Tree, people: Rows, imputations: int) -> Float[Array, "k n"]:
-    def under(draw: Tree) -> Float[Array, " n"]:
+def _conditional(model: Model, draws: Arrays, people: Rows, imputations: int) -> Float[Array, "k n"]:
+    def under(draw: Arrays) -> Float[Array, " n"]:
         keys = jax.random.split(jax.random.fold_in(_key(draw, people), 1), len(people.present))
 
         def of(person: tuple[Array, ...]) -> Float[Array, ""]:
@@ -74,14 +75,14 @@ def _conditional(model: Model, draws: Tree, people: Rows, imputations: int) -> F
     return jax.lax.map(under, draws)
 
 
-def individual(model: Model, draws: Tree, people: Rows, correlation: float) -> np.ndarray:
+def individual(model: Model, draws: Arrays, people: Rows, correlation: float) -> np.ndarray:
     """ITE draws [K, people] given a person's treatment and outcome: u once per draw, then the other arm."""
     return np.asarray(_individual(model, draws, people, jnp.asarray(correlation)))
 
 
 @eqx.filter_jit
-def _individual(model: Model, draws: Tree, people: Rows, correlation: Array) -> Float[Array, "k n"]:
-    def under(draw: Tree) -> Float[Array, " n"]:
+def _individual(model: Model, draws: Arrays, people: Rows, correlation: Array) -> Float[Array, "k n"]:
+    def under(draw: Arrays) -> Float[Array, " n"]:
         for_u, for_outcome = jax.random.split(jax.random.fold_in(_key(draw, people), 2))
         u = model.completed(draw["imputation"], people, for_u)
         both = model.predictors(draw["outcome"], people.covariates, u)

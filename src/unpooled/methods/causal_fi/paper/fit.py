@@ -9,25 +9,25 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from unpooled.disclosure.by_site import Trace
 from unpooled.methods.causal_fi.paper import networks
 from unpooled.methods.causal_fi.paper.effects import AverageEffect, conditional, individual
 from unpooled.methods.causal_fi.paper.imputation import ImputationBound
 from unpooled.methods.causal_fi.paper.model import Model, make_model, starts
 from unpooled.methods.causal_fi.paper.surrogates import SurrogateBound
-from unpooled.methods.causal_fi.settings import Settings
-from unpooled.methods.method import Fitted
+from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings
+from unpooled.methods.method import Fit
 from unpooled.optimise.minima import Minima
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.optimise.stochastic import stochastic
-from unpooled.protocol.addressing import at_site
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays, Draws, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
 IMPUTATION, SURROGATES, EFFECT = "variational/imputation", "variational/surrogates", "variational/effect"
 
 
-def stages(settings: Settings, context: Tree) -> dict[str, Stage]:
+def stages(settings: CausalFISettings, context: CausalFIContext) -> dict[str, Stage]:
     """Both bounds, and the average effects."""
     model = make_model(context)
     return {
@@ -37,11 +37,11 @@ def stages(settings: Settings, context: Tree) -> dict[str, Stage]:
     }
 
 
-def most_rounds(settings: Settings) -> int:
+def most_rounds(settings: CausalFISettings) -> int:
     return 2 * settings.rounds + 1
 
 
-def fit(settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
+def fit(settings: CausalFISettings, context: CausalFIContext, seed: int) -> Procedure[Fit]:
     """Stage 1, where anything is incomplete; stage 2; K draws of all weights; the sites' average effects."""
     model = make_model(context)
     begun = starts(model, settings, context, seed)
@@ -60,21 +60,21 @@ def fit(settings: Settings, context: Tree, seed: int) -> Procedure[Fitted]:
     fixed = jax.tree.map(np.asarray, drawn)
     given = "imputation" if settings.averaged == "completed" else "confounders"
     told = {name: fixed[name] for name in (given, "outcome", "key")}
-    reply = yield from ask(EFFECT, {"free": {}, "fixed": told})
+    reply = yield from ask(EFFECT, Parameters(fixed=told))
     diagnostics = {"bounds": {name: _diagnostics(found) for name, found in bounds.items()}}
-    return Fitted({"fixed": fixed, "each": {}}, np.asarray(reply["each"]["effect"]), diagnostics)
+    return Fit(Draws(fixed), np.asarray(reply.per_site["effect"]), diagnostics)
 
 
-def _only(batch: Tree) -> Tree:
+def _only(batch: Arrays) -> Arrays:
     """The one θ of a batch of one."""
     return jax.tree.map(lambda leaf: leaf[0], batch)
 
 
 @jax.jit
-def _draw(imputation: Tree, surrogates: Tree, keys: Array) -> Tree:
+def _draw(imputation: Arrays, surrogates: Arrays, keys: Array) -> Arrays:
     """θ of all three networks for each key, and a key for what is left to chance."""
 
-    def one(key: Array) -> Tree:
+    def one(key: Array) -> Arrays:
         for_first, for_both, rest = jax.random.split(key, 3)
         both = networks.draw(surrogates, for_both)
         return {**both, "imputation": networks.draw(imputation, for_first), "key": jax.random.key_data(rest)}
@@ -82,16 +82,16 @@ def _draw(imputation: Tree, surrogates: Tree, keys: Array) -> Tree:
     return jax.lax.map(one, keys)
 
 
-def _diagnostics(found: Minima) -> Tree:
+def _diagnostics(found: Minima) -> Arrays:
     return {
         "objective": float(found.values[0]),
         "rounds": found.evaluations,
-        "history": list(found.history),
+        "history": Trace(found.history),
     }
 
 
 def conditional_effects(
-    settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows
+    settings: CausalFISettings, context: CausalFIContext, draws: Draws, rows: Rows, people: Rows
 ) -> np.ndarray:
     """CATE draws [K, people] from x and what is seen of u, whatever the pattern."""
     model, known = _at(context, draws, people)
@@ -99,7 +99,7 @@ def conditional_effects(
 
 
 def individual_effects(
-    settings: Settings, context: Tree, draws: Tree, rows: Rows, people: Rows | None
+    settings: CausalFISettings, context: CausalFIContext, draws: Draws, rows: Rows, people: Rows | None
 ) -> np.ndarray:
     """ITE draws [K, people]: (2w − 1)(y − y_mis), given the person's own treatment and outcome."""
     asked = rows if people is None else people
@@ -107,7 +107,7 @@ def individual_effects(
     return individual(model, known, asked, settings.noise_correlation)
 
 
-def _at(context: Tree, draws: Tree, people: Rows) -> tuple[Model, Tree]:
+def _at(context: CausalFIContext, draws: Draws, people: Rows) -> tuple[Model, Arrays]:
     """The model, and its draws as the site of these people knows them."""
-    known = at_site(draws, int(people.site))
+    known = draws.at(int(people.site))
     return make_model(context), jax.tree.map(jnp.asarray, known)

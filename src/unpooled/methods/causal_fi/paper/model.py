@@ -14,8 +14,8 @@ from unpooled.methods.causal_fi.columns import layout_of
 from unpooled.methods.causal_fi.families import Family, Gaussian, family_of
 from unpooled.methods.causal_fi.paper import networks
 from unpooled.methods.causal_fi.paper.entries import Entries, make_entries
-from unpooled.methods.causal_fi.settings import Settings
-from unpooled.protocol.messages import Tree
+from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings
+from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
 
@@ -27,29 +27,29 @@ class Model(eqx.Module):
     start: Float[Array, ""]
     """The outcome's predictor where the network says 0."""
 
-    def given_outcome(self, imputation: Tree, rows: Rows) -> Float[Array, "n o"]:
+    def given_outcome(self, imputation: Arrays, rows: Rows) -> Float[Array, "n o"]:
         """What is said of u, by the network of the person's own arm."""
         inputs = jnp.concatenate([rows.covariates, rows.outcome[:, None]], axis=1)
         return _own(networks.apply(imputation, inputs), rows)
 
-    def given_shown(self, confounders: Tree, x: Array, u: Array, shown: Array) -> Float[Array, "n o"]:
+    def given_shown(self, confounders: Arrays, x: Array, u: Array, shown: Array) -> Float[Array, "n o"]:
         """What is said of u from x and the entries of it that are shown."""
         return networks.apply(confounders, jnp.concatenate([x, u * shown, shown], axis=1))[0]
 
-    def completed(self, imputation: Tree, rows: Rows, key: Array) -> Float[Array, "n u"]:
+    def completed(self, imputation: Arrays, rows: Rows, key: Array) -> Float[Array, "n u"]:
         """u with its holes filled given the person's own treatment and outcome."""
         return self.entries.fill(self.given_outcome(imputation, rows), rows.incomplete, rows.seen, key)
 
-    def predictors(self, outcome: Tree, x: Array, u: Array) -> Float[Array, "n 2"]:
+    def predictors(self, outcome: Arrays, x: Array, u: Array) -> Float[Array, "n 2"]:
         """η of either arm."""
         return self.start + networks.apply(outcome, jnp.concatenate([x, u], axis=1))[:, :, 0].T
 
-    def effect(self, outcome: Tree, x: Array, u: Array) -> Float[Array, " n"]:
+    def effect(self, outcome: Arrays, x: Array, u: Array) -> Float[Array, " n"]:
         """E[Y(1) − Y(0) | x, u], in standard units."""
         arms = self.family.mean(self.predictors(outcome, x, u))
         return self.family.standardised(arms[:, 1] - arms[:, 0])
 
-    def log_outcome(self, outcome: Tree, rows: Rows, u: Array) -> Float[Array, " n"]:
+    def log_outcome(self, outcome: Arrays, rows: Rows, u: Array) -> Float[Array, " n"]:
         """log p̂(y | w, x, u)."""
         predictor = _own(self.predictors(outcome, rows.covariates, u).T, rows)
         seen = self.family.seen(rows.outcome)
@@ -64,21 +64,21 @@ def _own(heads: Float[Array, "2 n ..."], rows: Rows) -> Float[Array, "n ..."]:
     return heads[rows.treatment.astype(int), jnp.arange(len(rows.treatment))]
 
 
-def make_model(context: Tree) -> Model:
+def make_model(context: CausalFIContext) -> Model:
     """The model of one study, the same at the coordinator and at the sites."""
     family = family_of(context)
-    return Model(make_entries(layout_of(context["columns"])), family, jnp.asarray(family.start()))
+    return Model(make_entries(layout_of(context)), family, jnp.asarray(family.start()))
 
 
 class Starts(NamedTuple):
     """Where both stages start from: q of their networks."""
 
-    imputation: Tree
-    surrogates: Tree
+    imputation: Arrays
+    surrogates: Arrays
 
 
-def starts(model: Model, settings: Settings, context: Tree, seed: int) -> Starts:
-    x, u, says = int(context["covariates"]), len(model.entries.centre), model.entries.outputs
+def starts(model: Model, settings: CausalFISettings, context: CausalFIContext, seed: int) -> Starts:
+    x, u, says = context.covariates, len(model.entries.centre), model.entries.outputs
     rng, hidden = np.random.default_rng([seed, 5]), settings.hidden
     imputation = networks.make_network(rng, x + 1, hidden, says, heads=2)
     confounders = networks.make_network(rng, x + 2 * u, hidden, says, heads=1)

@@ -6,13 +6,15 @@ weights ~ N(0, 2/inputs), so that every layer keeps its input's size, and all el
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 
 START = 0.1
 """The sd of q at the start, as a share of the prior's."""
@@ -20,7 +22,7 @@ START = 0.1
 
 def make_network(
     rng: np.random.Generator, inputs: int, hidden: tuple[int, ...], outputs: int, *, heads: int
-) -> Tree:
+) -> Arrays:
     """Layers of one θ from the prior, their last zero: the start is flat."""
     widths = (inputs, *hidden)
     layers = [
@@ -34,7 +36,7 @@ def make_network(
     return {"layers": [*layers, last]}
 
 
-def begin(parameters: Tree) -> Tree:
+def begin(parameters: Arrays) -> Arrays:
     """A narrow q about these parameters."""
     return {
         "mean": parameters,
@@ -44,7 +46,7 @@ def begin(parameters: Tree) -> Tree:
     }
 
 
-def draw(posterior: Tree, key: Array) -> Tree:
+def draw(posterior: Arrays, key: Array) -> Arrays:
     """θ = mean + sd·ξ: the same wherever the key is the same."""
     mean, unravel = ravel_pytree(posterior["mean"])
     log_sd, _ = ravel_pytree(posterior["log_sd"])
@@ -52,7 +54,7 @@ def draw(posterior: Tree, key: Array) -> Tree:
     return unravel(mean + jnp.exp(log_sd) * jax.random.normal(key, mean.shape))
 
 
-def divergence(posterior: Tree) -> Float[Array, ""]:
+def divergence(posterior: Arrays) -> Float[Array, ""]:
     """KL[q(θ)‖p(θ)]."""
 
     def of(mean: Array, log_sd: Array, prior: float) -> Array:
@@ -63,10 +65,10 @@ def divergence(posterior: Tree) -> Float[Array, ""]:
     return sum(jax.tree.leaves(terms), start=jnp.zeros(()))
 
 
-def prior_sds(parameters: Tree) -> Tree:
+def prior_sds(parameters: Arrays) -> Arrays:
     """One number for each leaf."""
 
-    def of(path: tuple[Tree, ...], leaf: Array) -> float:
+    def of(path: tuple[Any, ...], leaf: Array) -> float:
         return _prior_sd(np.shape(leaf)[-2]) if path[-1].key == "weight" else 1.0
 
     return jax.tree.map_with_path(of, parameters)
@@ -76,7 +78,7 @@ def _prior_sd(inputs: int) -> float:
     return float(np.sqrt(2.0 / max(inputs, 1)))
 
 
-def apply(network: Tree, inputs: Float[Array, "n d"]) -> Float[Array, "h n o"]:
+def apply(network: Arrays, inputs: Float[Array, "n d"]) -> Float[Array, "h n o"]:
     """Every head at every person."""
     *layers, last = network["layers"]
     hidden = inputs
@@ -85,5 +87,5 @@ def apply(network: Tree, inputs: Float[Array, "n d"]) -> Float[Array, "h n o"]:
     return _line(last, hidden)
 
 
-def _line(layer: Tree, inputs: Array) -> Array:
+def _line(layer: Arrays, inputs: Array) -> Array:
     return inputs @ layer["weight"] + layer["bias"][:, None]

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 
 from unpooled.methods.causal_fi.paper import networks
 from unpooled.methods.causal_fi.paper.model import Model
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Objective
 
@@ -37,21 +38,21 @@ class SurrogateBound(Objective):
         "and its gradient"
     )
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         def one(key: Array) -> Array:
             for_first, for_both, for_rows = jax.random.split(key, 3)
-            imputation = networks.draw(parameters["fixed"]["imputation"], for_first)
+            imputation = networks.draw(parameters.fixed["imputation"], for_first)
             made = pseudo(self.model, imputation, rows, jax.random.fold_in(for_rows, rows.site))
-            return log_likelihood(self.model, networks.draw(parameters["free"], for_both), rows, made)
+            return log_likelihood(self.model, networks.draw(parameters.free, for_both), rows, made)
 
-        keys = jax.random.split(jax.random.wrap_key_data(parameters["fixed"]["key"]), self.monte_carlo)
-        return {"total": -jnp.mean(jax.lax.map(one, keys)), "each": {}}
+        keys = jax.random.split(jax.random.wrap_key_data(parameters.fixed["key"]), self.monte_carlo)
+        return Statistics(-jnp.mean(jax.lax.map(one, keys)))
 
-    def value(self, parameters: Tree, statistics: Tree) -> Array:
-        return statistics["total"] + networks.divergence(parameters["free"])
+    def value(self, parameters: Parameters, statistics: Statistics) -> Array:
+        return statistics.summed + networks.divergence(parameters.free)
 
 
-def pseudo(model: Model, imputation: Tree, rows: Rows, key: Array) -> Pseudo:
+def pseudo(model: Model, imputation: Arrays, rows: Rows, key: Array) -> Pseudo:
     """Missing entries drawn given (y, w, x); what is shown is somebody's pattern, or flips of a coin.
 
     Never knowingly one's own pattern: where holes depend on the outcome it would tell of it, and the network
@@ -66,7 +67,7 @@ def pseudo(model: Model, imputation: Tree, rows: Rows, key: Array) -> Pseudo:
     return Pseudo(model.completed(imputation, rows, for_u), shown)
 
 
-def log_likelihood(model: Model, surrogates: Tree, rows: Rows, made: Pseudo) -> Float[Array, ""]:
+def log_likelihood(model: Model, surrogates: Arrays, rows: Rows, made: Pseudo) -> Float[Array, ""]:
     """Of the entries that are not shown, and of the outcomes."""
     said = model.given_shown(surrogates["confounders"], rows.covariates, made.u, made.shown)
     hidden = 1.0 - model.entries.by_column(made.shown)

@@ -7,14 +7,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from unpooled.methods.causal_rff.candidate import Found, noise_sd
+from unpooled.disclosure.by_site import BySite, Trace
+from unpooled.methods.causal_rff.candidate import CandidateFit, noise_sd
 from unpooled.methods.causal_rff.classes import em, gibbs
 from unpooled.methods.causal_rff.classes.borrowed import borrowed
 from unpooled.methods.causal_rff.classes.em import Learned, most_classes
 from unpooled.methods.causal_rff.classes.log_likelihoods import travelling
 from unpooled.methods.causal_rff.classes.mixture import Mixture
 from unpooled.optimise.procedure import Procedure, side_by_side
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Draws
 
 CLASSES = tuple(range(2, 9))
 """Numbers of classes that the bound chooses from."""
@@ -43,7 +44,7 @@ class Categorical(NamedTuple):
         everybody = np.full(len(models), -1)
         return em.learn(self.mixture, begun, rounds=self.rounds, fold=everybody, annealed=True)
 
-    def sample(self, learned: Learned, folds: int) -> Procedure[Found]:
+    def sample(self, learned: Learned, folds: int) -> Procedure[CandidateFit]:
         mode = em.best(learned)
         chains = -(-self.draws // gibbs.kept(self.sweeps))
         steps: list[Procedure[Any]] = [
@@ -52,18 +53,21 @@ class Categorical(NamedTuple):
         if folds:
             steps.append(self._without(mode, folds))
         drawn, *rest = yield from side_by_side(*steps)
-        count = len(drawn["fixed"]["level"])
+        count = len(drawn.shared["level"])
         few = np.linspace(0, count - 1, self.draws).round().astype(int)
         without = _one_draw_each(rest[0]) if rest else None
-        told = _told(learned) | {"borrowed": borrowed(self.mixture, mode), "noise": noise_sd(drawn)}
-        return Found(jax.tree.map(lambda leaf: leaf[few], drawn), without, told)
+        told = _told(learned) | {
+            "borrowed": BySite(borrowed(self.mixture, mode), axes=2),
+            "noise": noise_sd(drawn),
+        }
+        return CandidateFit(jax.tree.map(lambda leaf: leaf[few], drawn), without, told)
 
     def _without(self, mode: Learned, folds: int) -> Procedure[Learned]:
         many, fold = mode.taking([0] * folds), np.arange(folds)
         return em.learn(self.mixture, many, rounds=FOLD_ROUNDS, fold=fold, annealed=False)
 
 
-def _one_draw_each(learned: Learned) -> Tree:
+def _one_draw_each(learned: Learned) -> Draws:
     """What EM says without each fold, as one draw: the density averages over its variances itself."""
     return jax.tree.map(lambda leaf: leaf[:, None], travelling(learned.views, most_classes(learned)))
 
@@ -73,5 +77,5 @@ def _told(learned: Learned) -> dict[str, Any]:
     return {
         "classes": classes[int(np.argmax(learned.bounds))],
         "bounds": dict(zip(map(str, classes), learned.bounds.tolist(), strict=True)),
-        "history": list(learned.history),
+        "history": Trace(learned.history),
     }

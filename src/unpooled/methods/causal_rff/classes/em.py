@@ -18,7 +18,8 @@ from unpooled.methods.causal_rff.classes.mixture import (
 )
 from unpooled.optimise.procedure import Procedure, ask, noted
 from unpooled.protocol.batch import one_by_one
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Parameters
 
 ANNEALED = 8
 """Rounds in which classes are kept softer than they are: most starts then find the same mode."""
@@ -90,10 +91,10 @@ def _best_starts(learned: Learned) -> list[int]:
     ]
 
 
-def _expect(learned: Learned, fold: np.ndarray, temper: float) -> Procedure[Tree]:
+def _expect(learned: Learned, fold: np.ndarray, temper: float) -> Procedure[Statistics]:
     said = travelling(learned.views, most_classes(learned))
-    fixed = {"views": said["fixed"], "fold": fold, "temper": np.full(len(fold), temper)}
-    return (yield from ask("classes", {"free": {}, "fixed": fixed, "each": said["each"]}))
+    fixed = {"views": said.shared, "fold": fold, "temper": np.full(len(fold), temper)}
+    return (yield from ask("classes", Parameters(fixed=fixed, per_site=said.by_site)))
 
 
 def most_classes(learned: Learned) -> int:

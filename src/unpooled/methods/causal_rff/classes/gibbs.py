@@ -31,7 +31,7 @@ from unpooled.methods.causal_rff.classes.mixture import (
     treatment_counts,
 )
 from unpooled.optimise.procedure import Procedure, ask
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Draws, Parameters
 
 STEPS = 5
 """Metropolis steps of the variances within a round: the coordinator's own."""
@@ -43,7 +43,7 @@ def kept(sweeps: int) -> int:
     return sweeps - sweeps // 3
 
 
-def sample(mixture: Mixture, mode: Learned, *, chains: int, sweeps: int, seed: int) -> Procedure[Tree]:
+def sample(mixture: Mixture, mode: Learned, *, chains: int, sweeps: int, seed: int) -> Procedure[Draws]:
     """Draws of everything the classes say, [kept sweeps × chains]; chains begin at the mode."""
     states, views = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), chains, axis=0), mode[:2])
     classes = most_classes(mode)
@@ -52,8 +52,8 @@ def sample(mixture: Mixture, mode: Learned, *, chains: int, sweeps: int, seed: i
     for number in range(sweeps):
         keys = _keys(seed, number, chains)
         said = travelling(views, classes)
-        fixed = {"views": said["fixed"], "fold": np.full(chains, -1), "key": keys}
-        reply = yield from ask("classes/drawn", {"free": {}, "fixed": fixed, "each": said["each"]})
+        fixed = {"views": said.shared, "fold": np.full(chains, -1), "key": keys}
+        reply = yield from ask("classes/drawn", Parameters(fixed=fixed, per_site=said.by_site))
         states, views = draw(mixture, states, counts_of(reply, mixture.most), views, rng)
         if number >= sweeps - kept(sweeps):
             found.append(travelling(views, classes))

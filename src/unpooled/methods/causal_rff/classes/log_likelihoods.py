@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from unpooled.methods.outcomes import OutcomeScale
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Draws, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
@@ -65,7 +66,7 @@ _CLASS_AXIS = {"one": -2, "zero": -2, "centre": -2, "weight": -2, "noise": None}
 """Where the classes stand in each part of the views; last, where nothing is said."""
 
 
-def travelling(views: Views, classes: int) -> Tree:
+def travelling(views: Views, classes: int) -> Draws:
     """Views as they travel: what all sites are told and what each is; idle classes stay at home."""
 
     def first(value: np.ndarray, axis: int | None) -> np.ndarray:
@@ -75,7 +76,7 @@ def travelling(views: Views, classes: int) -> Tree:
         name: first(np.asarray(part), _CLASS_AXIS.get(name, -1)) for name, part in views._asdict().items()
     }
     each = {name: parts.pop(name) for name in BY_SITE}
-    return {"fixed": parts, "each": each}
+    return Draws(parts, each)
 
 
 def views_of(**said: np.ndarray) -> Views:
@@ -118,9 +119,9 @@ class Classes(Stage):
         "sites: sums of the covariates by latent class"
     )
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        fixed = parameters["fixed"]
-        views = Views(**fixed["views"], **parameters["each"])
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        fixed = parameters.fixed
+        views = Views(**fixed["views"], **parameters.per_site)
         use = rows.present * (rows.fold != fixed["fold"])
         logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
         logs = logs + of_outcome(views, rows, binary=self.outcome.binary)
@@ -135,16 +136,16 @@ class Classes(Stage):
         arms = jnp.stack([1.0 - rows.treatment, rows.treatment])
         outcome = self.outcome.seen(rows)
         ones, numbers = self.columns.ones(rows), self.columns.numbers(rows)
-        return {
-            "total": {
+        return Statistics(
+            {
                 "ones": share.T @ ones,
                 "numbers": share.T @ numbers,
                 "squares": share.T @ numbers**2,
                 "square": arms @ (use * outcome**2),
                 "entropy": entropy,
             },
-            "each": {
+            {
                 "people": arms @ share,
                 "outcome": (arms * outcome) @ share,
             },
-        }
+        )

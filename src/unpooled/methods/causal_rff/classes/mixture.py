@@ -26,7 +26,7 @@ from unpooled.methods.causal_rff.classes.cells import (
     make_cells,
 )
 from unpooled.methods.causal_rff.classes.log_likelihoods import ABSENT, Columns, Views, views_of
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
 
 _CLASS_AXIS = {"people": -1, "outcome": -1, "ones": -2, "numbers": -2, "squares": -2}
 CONCENTRATION = 50.0
@@ -123,9 +123,9 @@ def first_views(
     )
 
 
-def counts_of(reply: Tree, most: int) -> Counts:
+def counts_of(reply: Statistics, most: int) -> Counts:
     """An aggregated reply, its batch of models leading; nobody belongs to a class not asked about."""
-    parts = {**reply["total"], **reply["each"]}
+    parts = {**reply.summed, **reply.per_site}
     found = {name: _widened(parts[name], axis, most) for name, axis in _CLASS_AXIS.items()}
     return Counts(**found, square=parts["square"], entropy=parts["entropy"])
 

@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.methods.causal_rff.gaussian.functions import MODELS, Functions
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Objective
 
@@ -34,22 +35,22 @@ class Bound(Objective):
     one_exchange: ClassVar[bool] = True
     reveals: ClassVar[str] = "a bound on the log likelihood of the site's rows, and its gradient"
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        free, fixed = parameters["free"], parameters["fixed"]
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        free, fixed = parameters.free, parameters.fixed
         use = rows.present * (rows.fold != fixed["fold"])
         key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.site)
         noise = jax.random.normal(key, (self.monte_carlo, len(use), self.functions.dimension))
-        return {"total": -(use @ gain(self.functions, free, rows, noise)), "each": {}}
+        return Statistics(-(use @ gain(self.functions, free, rows, noise)))
 
-    def value(self, parameters: Tree, statistics: Tree) -> Array:
-        free = parameters["free"]
+    def value(self, parameters: Parameters, statistics: Statistics) -> Array:
+        free = parameters.free
         # Logs of scales, and logits of λ, are known to their order of magnitude.
         known = ("length", "noise", *(("transfer",) if "transfer" in free else ()))
         weak = sum(jnp.sum(leaf**2) for name in known for leaf in jax.tree.leaves(free[name]))
-        return statistics["total"] + self.regulariser * self.functions.squares(free) + 0.5 * weak
+        return statistics.summed + self.regulariser * self.functions.squares(free) + 0.5 * weak
 
 
-def gain(functions: Functions, free: Tree, rows: Rows, noise: Float[Array, "k n z"]) -> Float[Array, " n"]:
+def gain(functions: Functions, free: Arrays, rows: Rows, noise: Float[Array, "k n z"]) -> Float[Array, " n"]:
     """Each person's part of the bound, with z = f_q + σ_q ε for given ε."""
     y, w = functions.outcome_of(rows), rows.treatment
     mean, log_sd = functions.encode(free, rows, y, w), free["spread"]
@@ -67,7 +68,7 @@ def divergence(mean: Float[Array, "n z"], log_sd: Float[Array, " z"]) -> Float[A
     return 0.5 * jnp.sum(jnp.exp(2.0 * log_sd) + mean**2 - 1.0 - 2.0 * log_sd, axis=1)
 
 
-def start(functions: Functions, sites: int, seed: int) -> Tree:
+def start(functions: Functions, sites: int, seed: int) -> Arrays:
     """q is a random projection of (y, x), decoded by small random lines: the same at every site.
 
     Sites that began apart would give z's axes different meanings, and θ^v of one would not help another.
@@ -89,7 +90,7 @@ def start(functions: Functions, sites: int, seed: int) -> Tree:
 
     projection = np.tile(rng.normal(0.0, 1.0, (inputs, size)), 2)
     decoded = rng.normal(0.0, 0.3 * np.sqrt(size), (size, count["decoder"]))
-    free: Tree = {
+    free: Arrays = {
         "decoder": lines(functions.latent, count["decoder"], decoded),
         "encoder": lines(functions.observed, count["encoder"], projection),
         "treatment": lines(functions.observed, count["treatment"], 0.0),

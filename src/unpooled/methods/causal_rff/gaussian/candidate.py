@@ -8,20 +8,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from unpooled.disclosure.by_site import BySite, Trace
 from unpooled.maths.fourier import frequencies
-from unpooled.methods.causal_rff.candidate import Found
+from unpooled.methods.causal_rff.candidate import CandidateFit
 from unpooled.methods.causal_rff.classes.log_likelihoods import Columns
 from unpooled.methods.causal_rff.gaussian import posterior
 from unpooled.methods.causal_rff.gaussian.bound import Bound, start
 from unpooled.methods.causal_rff.gaussian.effects import GaussianModel
 from unpooled.methods.causal_rff.gaussian.functions import MODELS, Functions
 from unpooled.methods.causal_rff.gaussian.latent import Sampler
-from unpooled.methods.causal_rff.settings import Settings
+from unpooled.methods.causal_rff.settings import CausalRFFContext, CausalRFFSettings
 from unpooled.methods.outcomes import OutcomeScale
 from unpooled.optimise.minima import Minima
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.optimise.stochastic import stochastic
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays, Draws, Parameters
 from unpooled.protocol.stage import Stage
 
 SETS = 10
@@ -48,35 +49,35 @@ class Gaussian(NamedTuple):
             "gaussian", self.bound, begun, self.seed, rounds=self.rounds, rate=self.rate, fixed=fixed
         )
 
-    def sample(self, learned: Minima, folds: int) -> Procedure[Found]:
+    def sample(self, learned: Minima, folds: int) -> Procedure[CandidateFit]:
         """One round: sums over several sets of z for everybody, over one for each fit without a fold."""
         model = np.concatenate([np.zeros(SETS, int), np.arange(1, folds + 1)])
         keys = np.asarray(jax.random.key_data(jax.random.split(self._key(0), len(model))))
         points = jax.tree.map(lambda leaf: np.asarray(leaf)[model], learned.free)
         fixed = {"point": points, "fold": model - 1, "key": keys}
-        reply = yield from ask("gaussian/moments", {"free": {}, "fixed": fixed})
+        reply = yield from ask("gaussian/moments", Parameters(fixed=fixed))
         rng = np.random.default_rng([self.seed, 10])
         shares = [len(part) for part in np.array_split(np.arange(self.draws), SETS)]
         counts = [*shares, *[FOLD_DRAWS] * folds]
-        drawn = [self._drawn(points, reply["each"], index, count, rng) for index, count in enumerate(counts)]
+        drawn = [self._drawn(points, reply.per_site, index, count, rng) for index, count in enumerate(counts)]
         full = self._bundle(learned.free, 0, np.concatenate(drawn[:SETS]))
         without = [self._bundle(learned.free, fold + 1, each) for fold, each in enumerate(drawn[SETS:])]
         held = jax.tree.map(lambda *leaves: np.stack(leaves), *without) if without else None
-        accepted = float((reply["total"]["accepted"] / reply["total"]["people"])[:SETS].mean())
-        return Found(full, held, self._told(learned, accepted))
+        accepted = float((reply.summed["accepted"] / reply.summed["people"])[:SETS].mean())
+        return CandidateFit(full, held, self._told(learned, accepted))
 
-    def _drawn(self, points: Tree, each: Tree, index: int, count: int, rng: Any) -> np.ndarray:
+    def _drawn(self, points: Arrays, each: Arrays, index: int, count: int, rng: Any) -> np.ndarray:
         free, moments = jax.tree.map(lambda leaf: leaf[index], (points, each))
         functions = self.bound.functions
         zeta = float(self.bound.regulariser) * functions.outcome_weight
         return posterior.draw(functions, free, moments, regulariser=zeta, count=count, rng=rng)
 
-    def _bundle(self, free: Tree, index: int, coefficients: np.ndarray) -> Tree:
+    def _bundle(self, free: Arrays, index: int, coefficients: np.ndarray) -> Draws:
         """One bundle of draws, [1, …]: the point travels once."""
         key = np.asarray(jax.random.key_data(self._key(1)))
         point = jax.tree.map(lambda leaf: np.asarray(leaf)[index], free)
         own = {"coefficients": np.swapaxes(coefficients, 0, 1)}
-        bundle = {"fixed": {"point": point, "key": key}, "each": own}
+        bundle = Draws({"point": point, "key": key}, own)
         return jax.tree.map(lambda leaf: leaf[None], bundle)
 
     def _key(self, use: int) -> Any:
@@ -85,21 +86,23 @@ class Gaussian(NamedTuple):
     def _told(self, learned: Minima, acceptance: float) -> dict[str, Any]:
         free = jax.tree.map(lambda leaf: leaf[0], learned.free)
         sharing = {
-            model: np.asarray(self.bound.functions.sharing(free, model, self.sites)).round(4).tolist()
+            model: BySite(np.asarray(self.bound.functions.sharing(free, model, self.sites)), axes=2)
             for model in dict.fromkeys(MODELS.values())
         }
         return {
             "bound": -float(learned.values[0]),
             "acceptance": acceptance,
             "transfer": sharing,
-            "history": list(learned.history),
+            "history": Trace(learned.history),
         }
 
 
-def make_functions(settings: Settings, context: Tree, columns: Columns, *, binary: bool) -> Functions:
+def make_functions(
+    settings: CausalRFFSettings, context: CausalRFFContext, columns: Columns, *, binary: bool
+) -> Functions:
     return Functions(
-        latent=jnp.asarray(context["latent_frequencies"]),
-        observed=jnp.asarray(context["observed_frequencies"]),
+        latent=jnp.asarray(context.latent_frequencies),
+        observed=jnp.asarray(context.observed_frequencies),
         columns=columns,
         binary=binary,
         symmetric=settings.symmetric,
@@ -107,15 +110,15 @@ def make_functions(settings: Settings, context: Tree, columns: Columns, *, binar
     )
 
 
-def make_bound(settings: Settings, functions: Functions) -> Bound:
+def make_bound(settings: CausalRFFSettings, functions: Functions) -> Bound:
     return Bound(functions, jnp.asarray(settings.regulariser), settings.monte_carlo)
 
 
-def make_model(settings: Settings, functions: Functions, outcome: OutcomeScale) -> GaussianModel:
+def make_model(settings: CausalRFFSettings, functions: Functions, outcome: OutcomeScale) -> GaussianModel:
     return GaussianModel(_sampler(settings, functions), outcome)
 
 
-def make_candidate(settings: Settings, functions: Functions, *, sites: int, seed: int) -> Gaussian:
+def make_candidate(settings: CausalRFFSettings, functions: Functions, *, sites: int, seed: int) -> Gaussian:
     return Gaussian(
         make_bound(settings, functions),
         sites=sites,
@@ -126,26 +129,28 @@ def make_candidate(settings: Settings, functions: Functions, *, sites: int, seed
     )
 
 
-def stages(settings: Settings, functions: Functions) -> dict[str, Stage]:
+def stages(settings: CausalRFFSettings, functions: Functions) -> dict[str, Stage]:
     moments = posterior.Moments(_sampler(settings, functions))
     return {"gaussian": make_bound(settings, functions), "gaussian/moments": moments}
 
 
-def _sampler(settings: Settings, functions: Functions) -> Sampler:
+def _sampler(settings: CausalRFFSettings, functions: Functions) -> Sampler:
     return Sampler(functions, metropolis=settings.sampler == "metropolis")
 
 
-def drawn_frequencies(settings: Settings, covariates: int, seed: int) -> Tree:
-    """Of z, and of (y, x): the seed makes them everywhere alike."""
+def drawn_frequencies(
+    settings: CausalRFFSettings, covariates: int, seed: int, *, used: bool
+) -> dict[str, np.ndarray]:
+    """Of z, and of (y, x), from the seed; none if the latent confounder is not continuous."""
     dimensions = {"latent_frequencies": settings.latent_dimension, "observed_frequencies": covariates + 1}
+    count = settings.frequencies if used else 0
     return {
-        name: _frequencies(settings, dimension, [seed, 12 + index])
+        name: _frequencies(settings, dimension, count, [seed, 12 + index])
         for index, (name, dimension) in enumerate(dimensions.items())
     }
 
 
-def _frequencies(settings: Settings, dimension: int, seed: list[int]) -> np.ndarray:
-    count, orthogonal = settings.frequencies, settings.orthogonal
+def _frequencies(settings: CausalRFFSettings, dimension: int, count: int, seed: list[int]) -> np.ndarray:
     if not count:
         return np.zeros((0, dimension))
-    return frequencies(settings.kernel, dimension, count, seed, orthogonal=orthogonal)
+    return frequencies(settings.kernel, dimension, count, seed, orthogonal=settings.orthogonal)

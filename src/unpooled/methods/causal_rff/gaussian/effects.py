@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from unpooled.methods.causal_rff.gaussian.functions import Functions, log_chance, log_normal
 from unpooled.methods.causal_rff.gaussian.latent import Latent, Sampler
 from unpooled.methods.outcomes import OutcomeScale
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
 PATHS = 100
@@ -35,13 +35,13 @@ class GaussianModel(eqx.Module):
     def functions(self) -> Functions:
         return self.sampler.functions
 
-    def paths(self, draw: Tree, rows: Rows) -> Latent:
+    def paths(self, draw: Arrays, rows: Rows) -> Latent:
         """[paths, n, …]; one path after another, so that memory stays that of one."""
         key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.site)
         keys = jax.random.split(key, PATHS)
         return jax.lax.map(lambda one: self.sampler.given_covariates(draw["point"], rows, one), keys)
 
-    def effect(self, draw: Tree, rows: Rows) -> Float[Array, "k n"]:
+    def effect(self, draw: Arrays, rows: Rows) -> Float[Array, "k n"]:
         """E[f_y1(z) − f_y0(z) | x], averaged over the same z for do(0) and do(1)."""
         own = draw["coefficients"]
         z = self.paths(draw, rows).z
@@ -57,7 +57,7 @@ class GaussianModel(eqx.Module):
         nothing = jnp.zeros((own.shape[0], z.shape[1]))
         return self.outcome.standardised(jax.lax.scan(add, nothing, z)[0])
 
-    def individual(self, draw: Tree, rows: Rows, key: Array, correlation: Array) -> Float[Array, "k n"]:
+    def individual(self, draw: Arrays, rows: Rows, key: Array, correlation: Array) -> Float[Array, "k n"]:
         """z is drawn given all that is known of a person, then the other arm's outcome given it."""
         own = draw["coefficients"]
         y, w = self.functions.outcome_of(rows), rows.treatment
@@ -71,7 +71,7 @@ class GaussianModel(eqx.Module):
 
         return jax.lax.map(one, (own, jax.random.split(key, own.shape[0])))
 
-    def log_density(self, draw: Tree, rows: Rows) -> Float[Array, " n"]:
+    def log_density(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
         """log p(y | x, w) = log E[p(y | z, w) | x, w], of the latent model and not of the auxiliary one.
 
         Self-normalised importance sampling: z comes from q at the outcome seen and at quantiles of
@@ -97,10 +97,10 @@ class GaussianModel(eqx.Module):
         total = jax.nn.logsumexp(weight[:, None] + said, axis=0) - jax.nn.logsumexp(weight, axis=0)
         return jax.nn.logsumexp(total, axis=0) - jnp.log(own.shape[0])
 
-    def _features(self, draw: Tree, z: Array) -> Array:
+    def _features(self, draw: Arrays, z: Array) -> Array:
         return self.functions.latent_features(draw["point"], z)
 
-    def _guesses(self, free: Tree, rows: Rows, w: Array) -> Float[Array, "g n"]:
+    def _guesses(self, free: Arrays, rows: Rows, w: Array) -> Float[Array, "g n"]:
         """Outcomes as p(y | x, w) expects them."""
         if self.functions.binary:
             return jnp.broadcast_to(jnp.arange(GUESSES)[:, None] % 2.0, (GUESSES, len(w)))
@@ -109,7 +109,7 @@ class GaussianModel(eqx.Module):
         quantiles = jax.scipy.special.ndtri((jnp.arange(GUESSES) + 0.5) / GUESSES)
         return mean + jnp.exp(free["noise"]["auxiliary"])[arm] * quantiles[:, None]
 
-    def _log_outcomes(self, free: Tree, both: Float[Array, "k n 2"], y: Array, w: Array) -> Array:
+    def _log_outcomes(self, free: Arrays, both: Float[Array, "k n 2"], y: Array, w: Array) -> Array:
         mean = jnp.where(w == 1.0, both[:, :, 1], both[:, :, 0])
         if self.functions.binary:
             return log_chance(mean, y)

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from unpooled.maths.fourier import fourier_features
 from unpooled.methods.causal_rff.classes.log_likelihoods import Columns
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
 MODELS = {"decoder": "latent", "encoder": "latent", "treatment": "treatment", "outcome": "outcome"}
@@ -52,13 +52,13 @@ class Functions(eqx.Module):
         """Features of z."""
         return 1 + self.dimension + 2 * self.latent.shape[0]
 
-    def latent_features(self, free: Tree, z: Float[Array, "*k z"]) -> Float[Array, "*k f"]:
+    def latent_features(self, free: Arrays, z: Float[Array, "*k z"]) -> Float[Array, "*k f"]:
         return features(self.latent, z, free["length"]["latent"])
 
-    def observed_features(self, free: Tree, y: Array, x: Array, use: str) -> Float[Array, "n g"]:
+    def observed_features(self, free: Arrays, y: Array, x: Array, use: str) -> Float[Array, "n g"]:
         return features(self.observed, jnp.concatenate([y[:, None], x], axis=1), free["length"][use])
 
-    def sharing(self, free: Tree, model: str, sites: int) -> Float[Array, "m m"]:
+    def sharing(self, free: Arrays, model: str, sites: int) -> Float[Array, "m m"]:
         """Row s: how much of every site's θ is part of site s's function; of its own, all."""
         own = jnp.eye(sites)
         if self.transfer is not None:
@@ -68,7 +68,7 @@ class Functions(eqx.Module):
             logits = 0.5 * (logits + logits.T)
         return own + (1.0 - own) * jax.nn.sigmoid(logits)
 
-    def at_site(self, free: Tree, group: str, site: Array) -> Float[Array, "f c"]:
+    def at_site(self, free: Arrays, group: str, site: Array) -> Float[Array, "f c"]:
         """θ^s + Σ_{v≠s} λ^{s,v} θ^v."""
         theta = free[group]
         return jnp.einsum("v,vfc->fc", self.sharing(free, MODELS[group], theta.shape[0])[site], theta)
@@ -78,7 +78,7 @@ class Functions(eqx.Module):
         """What the regulariser of an outcome's function is multiplied by."""
         return LOGIT_WEIGHT if self.binary else 1.0
 
-    def squares(self, free: Tree) -> Float[Array, ""]:
+    def squares(self, free: Arrays) -> Float[Array, ""]:
         """‖θ‖² of all sites, that of logits weighted."""
         ones = len(self.columns.binary)
         decoder = np.ones(free["decoder"].shape[2])
@@ -93,33 +93,33 @@ class Functions(eqx.Module):
         """0/1 outcomes are coded in one way, whether or not they were standardised."""
         return (rows.outcome > 0.0).astype(float) if self.binary else rows.outcome
 
-    def encode(self, free: Tree, rows: Rows, y: Array, w: Array) -> Float[Array, "n z"]:
+    def encode(self, free: Arrays, rows: Rows, y: Array, w: Array) -> Float[Array, "n z"]:
         """The mean of q(z | x, y, w): (1 − w) f_q0 + w f_q1."""
         phi = self.observed_features(free, y, rows.covariates, "encoder")
         arms = (phi @ self.at_site(free, "encoder", rows.site)).reshape(len(y), 2, self.dimension)
         return (1.0 - w)[:, None] * arms[:, 0] + w[:, None] * arms[:, 1]
 
-    def decode(self, free: Tree, z: Float[Array, "n z"], site: Array) -> Float[Array, "n c"]:
+    def decode(self, free: Arrays, z: Float[Array, "n z"], site: Array) -> Float[Array, "n c"]:
         return self.latent_features(free, z) @ self.at_site(free, "decoder", site)
 
-    def log_outcome(self, free: Tree, decoded: Array, y: Array, w: Array) -> Float[Array, " n"]:
+    def log_outcome(self, free: Arrays, decoded: Array, y: Array, w: Array) -> Float[Array, " n"]:
         """log p(y | z, w)."""
         return self._log_outcome(decoded[:, Y0], decoded[:, Y1], free["noise"]["outcome"], y, w)
 
-    def log_rest(self, free: Tree, decoded: Array, rows: Rows, w: Array) -> Float[Array, " n"]:
+    def log_rest(self, free: Arrays, decoded: Array, rows: Rows, w: Array) -> Float[Array, " n"]:
         """log p(w | z) + log p(x | z)."""
         ones, numbers = self.columns.ones(rows), self.columns.numbers(rows)
         of_ones, of_numbers = jnp.split(decoded[:, X], [ones.shape[1]], axis=1)
         said = log_chance(decoded[:, W], w) + jnp.sum(log_chance(of_ones, ones), axis=1)
         return said + jnp.sum(log_normal(of_numbers, free["noise"]["covariates"], numbers), axis=1)
 
-    def auxiliary(self, free: Tree, rows: Rows) -> tuple[Float[Array, " n"], Float[Array, "n 2"]]:
+    def auxiliary(self, free: Arrays, rows: Rows) -> tuple[Float[Array, " n"], Float[Array, "n 2"]]:
         """Logit of p(w | x), and the mean (or logit) of p(y | x, w) in either arm."""
         phi = self.observed_features(free, jnp.zeros(len(rows.treatment)), rows.covariates, "auxiliary")
         logit = phi @ self.at_site(free, "treatment", rows.site)
         return logit[:, 0], phi @ self.at_site(free, "outcome", rows.site)
 
-    def log_auxiliary(self, free: Tree, rows: Rows) -> Float[Array, " n"]:
+    def log_auxiliary(self, free: Arrays, rows: Rows) -> Float[Array, " n"]:
         """log p(w | x) + log p(y | x, w)."""
         logit, arms = self.auxiliary(free, rows)
         y, w = self.outcome_of(rows), rows.treatment

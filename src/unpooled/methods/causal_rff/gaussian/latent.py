@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from unpooled.maths.metropolis import independence
 from unpooled.methods.causal_rff.gaussian.functions import Functions, log_normal
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
 STEPS = 10
@@ -31,7 +31,7 @@ class Sampler(eqx.Module):
     functions: Functions
     metropolis: bool = eqx.field(static=True)
 
-    def given_all(self, free: Tree, rows: Rows, y: Array, w: Array, key: Array) -> Latent:
+    def given_all(self, free: Arrays, rows: Rows, y: Array, w: Array, key: Array) -> Latent:
         mean, log_sd = self.functions.encode(free, rows, y, w), free["spread"]
         first, second = jax.random.split(key)
         steps = STEPS if self.metropolis else 0
@@ -46,7 +46,7 @@ class Sampler(eqx.Module):
         )
         return Latent(found.last, found.acceptance)
 
-    def given_covariates(self, free: Tree, rows: Rows, key: Array) -> Latent:
+    def given_covariates(self, free: Arrays, rows: Rows, key: Array) -> Latent:
         """w ~ p(w | x), y ~ p(y | x, w), then z ~ p(z | x, y, w)."""
         for_w, for_y, for_z = jax.random.split(key, 3)
         logit, arms = self.functions.auxiliary(free, rows)
@@ -59,7 +59,7 @@ class Sampler(eqx.Module):
             y = mean + jnp.exp(log_sd) * jax.random.normal(for_y, mean.shape)
         return self.given_all(free, rows, y, w, for_z)
 
-    def _log_joint(self, free: Tree, rows: Rows, y: Array, w: Array, z: Array) -> Array:
+    def _log_joint(self, free: Arrays, rows: Rows, y: Array, w: Array, z: Array) -> Array:
         """log p(y | z, w) + log p(w | z) + log p(x | z) + log p(z), up to a constant."""
         decoded = self.functions.decode(free, z, rows.site)
         said = self.functions.log_outcome(free, decoded, y, w)

@@ -18,7 +18,8 @@ from jaxtyping import Array, Float
 
 from unpooled.methods.causal_rff.gaussian.functions import Functions
 from unpooled.methods.causal_rff.gaussian.latent import Sampler
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
@@ -32,8 +33,8 @@ class Moments(Stage):
         "sums weighted by the outcome; for sums over sites: the share of Metropolis proposals taken"
     )
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        fixed, functions = parameters["fixed"], self.sampler.functions
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        fixed, functions = parameters.fixed, self.sampler.functions
         free = fixed["point"]
         use = rows.present * (rows.fold != fixed["fold"])
         key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.site)
@@ -42,15 +43,15 @@ class Moments(Stage):
         phi = functions.latent_features(free, drawn.z)
         weight, response = self._working(free, rows, phi, y)
         arms = jnp.stack([1.0 - w, w]) * use * weight
-        return {
-            "total": {"accepted": use @ drawn.acceptance, "people": use.sum()},
-            "each": {
+        return Statistics(
+            {"accepted": use @ drawn.acceptance, "people": use.sum()},
+            {
                 "gram": jnp.einsum("an,nf,ng->afg", arms, phi, phi),
                 "score": jnp.einsum("an,an,nf->af", arms, response, phi),
             },
-        }
+        )
 
-    def _working(self, free: Tree, rows: Rows, phi: Array, y: Array) -> tuple[Array, Array]:
+    def _working(self, free: Arrays, rows: Rows, phi: Array, y: Array) -> tuple[Array, Array]:
         """Weight and response by arm, [2, n]: those of the regression, or of a Newton step."""
         functions = self.sampler.functions
         if not functions.binary:
@@ -63,7 +64,7 @@ class Moments(Stage):
 
 
 def draw(
-    functions: Functions, free: Tree, moments: Tree, *, regulariser: float, count: int,
+    functions: Functions, free: Arrays, moments: Arrays, *, regulariser: float, count: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "k m f 2"]:  # fmt: skip
     """Draws of each site's own (θ_y + what it takes from others), from one set of everybody's z."""

@@ -10,13 +10,14 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from unpooled.methods.causal_rff.candidate import Found, noise_sd
+from unpooled.disclosure.by_site import BySite
+from unpooled.methods.causal_rff.candidate import CandidateFit, noise_sd
 from unpooled.methods.causal_rff.observed import modes
 from unpooled.methods.causal_rff.observed.design import Design
 from unpooled.methods.causal_rff.observed.modes import Mode, Terms
 from unpooled.methods.causal_rff.observed.regression import Sums, sums_of
 from unpooled.optimise.procedure import Procedure, ask
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays, Draws, Parameters
 
 FOLD_DRAWS = 50
 """Draws of the regression by which a fold's outcomes are judged."""
@@ -27,12 +28,12 @@ STEPS, FOLD_STEPS = 7, 4
 class Regressed(NamedTuple):
     """Of every length-scale: the sums and the mode; the same without each fold at the best length-scale."""
 
-    fits: list[Fitted]
+    fits: list[LengthFit]
     best: int
-    without: list[Fitted]
+    without: list[LengthFit]
 
 
-class Fitted(NamedTuple):
+class LengthFit(NamedTuple):
     """The sums (to second order about the coefficients, for 0/1 outcomes) and the likeliest variances."""
 
     sums: Sums
@@ -62,57 +63,63 @@ class Observed(NamedTuple):
         grid = [(lengths[best], fold) for fold in range(folds)]
         return Regressed(fits, best, (yield from self._logits(grid, [near] * folds, FOLD_STEPS)))
 
-    def sample(self, learned: Regressed, folds: int) -> Procedure[Found]:
+    def sample(self, learned: Regressed, folds: int) -> Procedure[CandidateFit]:
         """No further round: the coefficients' posterior is exact, or Laplace's, given the variances."""
         yield from ()
         drawn = self._drawn(learned)
+        between = modes.told(self.terms, *learned.fits[learned.best])
+        evidence = [fit.mode.evidence for fit in learned.fits]
         diagnostics = {
             "noise": noise_sd(drawn),
             "length_scale": float(self.design.lengths[learned.best]),
-            "evidence": [fit.mode.evidence for fit in learned.fits],
-            **modes.told(self.terms, *learned.fits[learned.best]),
+            "evidence": {
+                f"{length:.3g}": one for length, one in zip(self.design.lengths, evidence, strict=True)
+            },
+            **{name: BySite(found, axes=2) for name, found in between.items()},
         }
-        return Found(drawn, self._without(learned), diagnostics)
+        return CandidateFit(drawn, self._without(learned), diagnostics)
 
     def _numbers(self, folds: int) -> Procedure[Regressed]:
         """One round: every length-scale, with everybody and without each fold."""
         lengths = self.design.lengths
         grid = [(length, fold) for fold in range(-1, folds) for length in lengths]
-        reply = yield from ask("regression", {"free": {}, "fixed": _fixed(grid)})
+        reply = yield from ask("regression", Parameters(fixed=_fixed(grid)))
         every = [sums_of(reply, index) for index in range(len(grid))]
-        fits = [Fitted(sums, modes.find_mode(self.terms, sums)) for sums in every[: len(lengths)]]
+        fits = [LengthFit(sums, modes.find_mode(self.terms, sums)) for sums in every[: len(lengths)]]
         best = _best(fits)
         start = fits[best].mode.point
         held = every[len(lengths) + best :: len(lengths)]
-        without = [Fitted(sums, modes.find_mode(self.terms, sums, start, curvature=False)) for sums in held]
+        without = [
+            LengthFit(sums, modes.find_mode(self.terms, sums, start, curvature=False)) for sums in held
+        ]
         return Regressed(fits, best, without)
 
     def _logits(
-        self, grid: list[tuple[float, int]], points: list[Tree], steps: int
-    ) -> Procedure[list[Fitted]]:
+        self, grid: list[tuple[float, int]], points: list[Arrays], steps: int
+    ) -> Procedure[list[LengthFit]]:
         """Newton steps of all entries side by side, the variances learned between them."""
-        fits: list[Fitted] = []
+        fits: list[LengthFit] = []
         for step in range(steps):
             common, own = [np.stack([point[name] for point in points]) for name in ("common", "site")]
             fixed = {**_fixed(grid), "common": common}
-            reply = yield from ask("regression", {"free": {}, "fixed": fixed, "each": {"site": own}})
+            reply = yield from ask("regression", Parameters(fixed=fixed, per_site={"site": own}))
             every = [sums_of(reply, index) for index in range(len(grid))]
             start = [fit.mode.point for fit in fits] or [None] * len(grid)
             last = step + 1 == steps
             fits = [
-                Fitted(sums, modes.find_mode(self.terms, sums, at, curvature=last))
+                LengthFit(sums, modes.find_mode(self.terms, sums, at, curvature=last))
                 for sums, at in zip(every, start, strict=True)
             ]
             points = [modes.mean(self.terms, *fit) for fit in fits]
         return fits
 
-    def _nothing(self) -> Tree:
+    def _nothing(self) -> Arrays:
         return {
             "common": np.zeros((2, self.design.width)),
             "site": np.zeros((self.sites, 2, self.width)),
         }
 
-    def _drawn(self, learned: Regressed) -> Tree:
+    def _drawn(self, learned: Regressed) -> Draws:
         """Each length-scale gives draws in proportion to its evidence."""
         evidence = np.array([fit.mode.evidence for fit in learned.fits])
         weight = np.exp(evidence - evidence.max())
@@ -126,7 +133,7 @@ class Observed(NamedTuple):
         ]
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
-    def _without(self, learned: Regressed) -> Tree | None:
+    def _without(self, learned: Regressed) -> Draws | None:
         """Draws from the fits without each fold, at the best length-scale."""
         if not learned.without:
             return None
@@ -136,18 +143,18 @@ class Observed(NamedTuple):
         return jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)
 
 
-def _best(fits: list[Fitted]) -> int:
+def _best(fits: list[LengthFit]) -> int:
     return int(np.argmax([fit.mode.evidence for fit in fits]))
 
 
-def _fixed(grid: list[tuple[float, int]]) -> Tree:
+def _fixed(grid: list[tuple[float, int]]) -> Arrays:
     return {"length": np.array([at[0] for at in grid]), "fold": np.array([at[1] for at in grid])}
 
 
-def _at(length: float, drawn: dict[str, np.ndarray]) -> Tree:
+def _at(length: float, drawn: dict[str, np.ndarray]) -> Draws:
     rest = {
         "common": drawn["common"],
         "noise": drawn["noise"],
         "length": np.full(len(drawn["noise"]), length),
     }
-    return {"fixed": rest, "each": {"site": drawn["site"]}}
+    return Draws(rest, {"site": drawn["site"]})

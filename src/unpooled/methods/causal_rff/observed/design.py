@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from unpooled.maths.fourier import fourier_features
-from unpooled.protocol.messages import Tree
+from unpooled.methods.causal_rff.settings import CausalRFFContext
 
 
 class Design(eqx.Module):
@@ -41,9 +41,9 @@ class Design(eqx.Module):
         return np.repeat([0, 1, 2], [1, self.linear, 2 * self.frequencies.shape[0]])
 
 
-def make_design(context: Tree) -> Design:
+def make_design(context: CausalRFFContext) -> Design:
     return Design(
-        jnp.asarray(context["frequencies"]),
-        jnp.asarray(context["fourier_columns"]),
-        int(context["covariates"]),
+        jnp.asarray(context.frequencies),
+        jnp.asarray(context.fourier_columns),
+        context.covariates,
     )

@@ -12,7 +12,7 @@ from jaxtyping import Array
 from scipy.optimize import minimize
 
 from unpooled.methods.causal_rff.observed.regression import SPREAD, Sums
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.records import Arrays
 
 HAIR = 1e-4
 """Step of the differences that make a Hessian of slopes: log-variances are of order one."""
@@ -103,7 +103,7 @@ def _curvature(
     return 0.5 * (found + found.T)
 
 
-def mean(terms: Terms, sums: Sums, mode: Mode) -> Tree:
+def mean(terms: Terms, sums: Sums, mode: Mode) -> Arrays:
     """The coefficients' posterior mean at the likeliest point."""
     return _arrays(_mean(terms, jnp.asarray(mode.point), sums))
 
@@ -113,7 +113,7 @@ def _mean(terms: Terms, point: Array, sums: Sums) -> dict[str, Array]:
     return terms.coefficients(point, sums, None)
 
 
-def told(terms: Terms, sums: Sums, mode: Mode) -> Tree:
+def told(terms: Terms, sums: Sums, mode: Mode) -> Arrays:
     """How the sites hold together, at the likeliest point."""
     return _arrays(_told(terms, jnp.asarray(mode.point), sums))
 
@@ -123,7 +123,7 @@ def _told(terms: Terms, point: Array, sums: Sums) -> dict[str, Array]:
     return terms.told(point, sums)
 
 
-def draw(terms: Terms, sums: Sums, mode: Mode, count: int, rng: np.random.Generator) -> Tree:
+def draw(terms: Terms, sums: Sums, mode: Mode, count: int, rng: np.random.Generator) -> Arrays:
     """Variances about their mode, coefficients from their exact posterior under each."""
     values, vectors = np.linalg.eigh(mode.precision)
     scale = np.where(values > 1e-9, 1.0 / np.sqrt(np.maximum(values, 1e-9)), 0.0)
@@ -137,5 +137,5 @@ def _draws(terms: Terms, points: Array, sums: Sums, keys: Array) -> dict[str, Ar
     return jax.lax.map(lambda leaves: terms.coefficients(leaves[0], sums, leaves[1]), (points, keys))
 
 
-def _arrays(found: dict[str, Array]) -> Tree:
+def _arrays(found: dict[str, Array]) -> Arrays:
     return {name: np.asarray(part) for name, part in found.items()}

@@ -19,7 +19,8 @@ from unpooled.maths import partially_pooled as pooling
 from unpooled.maths.triangles import pack, unpack
 from unpooled.methods.causal_rff.observed.design import Design
 from unpooled.methods.outcomes import OutcomeScale
-from unpooled.protocol.messages import Tree
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
@@ -56,8 +57,8 @@ class Regression(Stage):
         "features and of the outcome by arm (where sites may differ in every coefficient, the products too)"
     )
 
-    def statistics(self, parameters: Tree, rows: Rows) -> Tree:
-        fixed = parameters["fixed"]
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        fixed = parameters.fixed
         use = rows.present * (rows.fold != fixed["fold"])
         features = self.design.features(rows.covariates, fixed["length"])
         weight, response, level = jnp.ones_like(use), rows.outcome, jnp.zeros_like(use)
@@ -66,21 +67,21 @@ class Regression(Stage):
         arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * use
         gram = jnp.einsum("an,nf,ng->afg", arms * weight, features, features)
         score = jnp.einsum("an,n,nf->af", arms, response, features)
-        return {
-            "total": {
+        return Statistics(
+            {
                 "gram": pack(gram),
                 "score": score,
                 "square": arms @ response**2,
                 "people": arms.sum(axis=1),
                 "level": use @ level,
             },
-            "each": {"cross": gram[:, : self.width], "site_score": score[:, : self.width]},
-        }
+            {"cross": gram[:, : self.width], "site_score": score[:, : self.width]},
+        )
 
-    def _working(self, parameters: Tree, features: Array, rows: Rows) -> tuple[Array, Array, Array]:
+    def _working(self, parameters: Parameters, features: Array, rows: Rows) -> tuple[Array, Array, Array]:
         """The log likelihood of 0/1 outcomes to second order about the last coefficients (IRLS)."""
         arm = rows.treatment.astype(int)
-        both = linear_predictor(features, parameters["fixed"]["common"], parameters["each"]["site"])
+        both = linear_predictor(features, parameters.fixed["common"], parameters.per_site["site"])
         logit = both[jnp.arange(len(arm)), arm]
         chance = jax.nn.sigmoid(logit)
         weight, slope = chance * (1.0 - chance), self.outcome.seen(rows) - chance
@@ -94,9 +95,9 @@ def linear_predictor(features: Array, common: Array, site: Array) -> Float[Array
     return seen @ jnp.asarray(CODES).T
 
 
-def sums_of(reply: Tree, index: int) -> Sums:
+def sums_of(reply: Statistics, index: int) -> Sums:
     """One entry of an aggregated reply."""
-    parts: dict[str, Any] = {**reply["total"], **reply["each"]}
+    parts: dict[str, Any] = {**reply.summed, **reply.per_site}
     found = {name: jnp.asarray(parts[name][index]) for name in Sums._fields}
     return Sums(**{**found, "gram": unpack(found["gram"])})
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unpooled.diagnostics.withholding import CELL, LEAST, complemented, few, withheld
+from unpooled.disclosure.withheld import CELL, LEAST, complemented, few, withheld
 
 REST = "so that a smaller site cannot be worked out from the totals"
 

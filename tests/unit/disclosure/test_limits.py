@@ -11,12 +11,12 @@ import pytest
 
 from unpooled.coordinator.agreement import reach_agreement
 from unpooled.coordinator.rounds import Conduct
+from unpooled.disclosure.limits import NONE, Limits, check_cells, check_parameters, check_rows
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import LimitRefusal
 from unpooled.methods.fedci import METHOD
 from unpooled.protocol.messages import Adopt, Refusal
 from unpooled.site.answer import answer
-from unpooled.site.limits import NONE, Limits, check_cells, check_parameters, check_rows
 from unpooled.study import Study
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a", "b"])

@@ -6,14 +6,19 @@ from dataclasses import dataclass
 
 from unpooled.errors import LimitRefusal
 
+LEAST = 10
+"""Fewest people of a site that anything is sent or shown of by itself."""
+CELL = 5
+"""Fewest people behind a number that is sent or shown."""
+
 
 @dataclass(frozen=True)
 class Limits:
     """Owned by the site. They bind wherever a site belongs to somebody else."""
 
-    rows: int = 10
+    rows: int = LEAST
     """Fewest rows that any statistic may rest on."""
-    cell: int = 5
+    cell: int = CELL
     """Fewest people in an arm, in a fold of an arm, or behind a value of a binary or categorical column."""
     share: float = 1.0 / 3.0
     """Most numbers per person that a stage's sums may rest on, as a share of the rows."""

@@ -6,12 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from unpooled.protocol.messages import Tree
-
-LEAST = 10
-"""Fewest people of a site that anything is shown of by itself: as many as a site's own limits ask for."""
-CELL = 5
-"""Fewest people behind a number that is shown."""
+from unpooled.disclosure.limits import CELL, LEAST
 
 
 def few(count: np.ndarray) -> np.ndarray:
@@ -52,13 +47,6 @@ def withheld(
     while hidden and rest and told_apart():
         hidden[rest.pop(0)[1]] = "so that a smaller site cannot be worked out from the totals"
     return hidden
-
-
-def hidden_sites(counts: Mapping[str, int], looked: Tree) -> dict[str, str]:
-    """Those of a study: by their people, and by their arms where these were told beside the fit."""
-    if looked is None or "why_not" in looked:
-        return withheld(counts)
-    return withheld(counts, np.asarray(looked["each"]["arms"]), np.asarray(looked["total"]["arms"]))
 
 
 def complemented(

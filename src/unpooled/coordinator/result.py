@@ -1,0 +1,116 @@
+"""What a study leaves: draws, schema, cost. Saved as arrays and JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from unpooled.coordinator.rounds import Round
+from unpooled.disclosure.by_site import Diagnostics
+from unpooled.errors import MessageError, ResultsError, StudyError
+from unpooled.methods import method as methods
+from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
+from unpooled.protocol.codec import decode, encode
+from unpooled.protocol.messages import Message
+from unpooled.protocol.records import Draws, Scaling
+from unpooled.study import Schema, Study
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """Everything but rows. Effects are in the outcome's units, draws in standard units."""
+
+    study: Study
+    """With every setting of its method."""
+    schema: Schema
+    scaling: Scaling
+    context: Any
+    """The method's own context record."""
+    draws: Draws
+    site_effects: np.ndarray
+    """Draws of the sites' average effects [K, site]."""
+    fit_diagnostics: Diagnostics
+    """How the fit went; numbers that belong to single sites are `BySite`."""
+    diagnostic_statistics: DiagnosticStatistics | Unavailable | None
+    """What the sites sent for balance, overlap and simpler estimates, if the study asked for it."""
+    cost: dict[str, Any]
+    lost_sites: dict[str, str] = field(default_factory=dict)
+    """Sites that did not answer, and why: no number rests on them."""
+    rounds: tuple[Round, ...] = ()
+    """The rounds of this run; empty for a loaded result."""
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return self.scaling.site_names
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Number of rows of each site."""
+        return self.scaling.counts
+
+    @property
+    def outcome_sd(self) -> float:
+        return self.scaling.outcome_sd
+
+    def save(self, folder: Path) -> Path:
+        if folder.exists() and any(folder.iterdir()):
+            raise ResultsError(
+                "a model folder must be new or empty",
+                found=f"files in {folder.name}/",
+                remedy="choose another folder",
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        question = self.study.model_dump(mode="json", exclude={"sites"})
+        (folder / "study.json").write_text(json.dumps(question, indent=2), encoding="utf-8")
+        parts = {item.name: getattr(self, item.name) for item in fields(self) if item.name in _STORED}
+        (folder / "model.msgpack").write_bytes(encode(StoredResult(_fields(self.context), parts)))
+        return folder
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        try:
+            study = Study(**json.loads((folder / "study.json").read_text(encoding="utf-8")))
+            stored = decode((folder / "model.msgpack").read_bytes())
+        except (OSError, ValueError, StudyError, MessageError):
+            raise _not_a_model(folder) from None
+        if not isinstance(stored, StoredResult) or set(stored.parts) != set(_STORED):
+            raise _not_a_model(folder)
+        context = methods.find(study.method.name).Context(**stored.context)
+        return cls(study=study, context=context, **stored.parts)
+
+
+@dataclass(frozen=True)
+class StoredResult(Message):
+    """A result as it is saved; it never travels."""
+
+    context: dict[str, Any]
+    parts: dict[str, Any]
+
+
+_STORED = (
+    "schema",
+    "scaling",
+    "draws",
+    "site_effects",
+    "fit_diagnostics",
+    "diagnostic_statistics",
+    "cost",
+    "lost_sites",
+)
+
+
+def _fields(context: Any) -> dict[str, Any]:
+    assert is_dataclass(context)
+    return {item.name: getattr(context, item.name) for item in fields(context)}
+
+
+def _not_a_model(folder: Path) -> ResultsError:
+    return ResultsError(
+        "a model folder must hold study.json and model.msgpack",
+        found=f"{folder} is not a saved model",
+        remedy="give the folder that model.save(...) wrote",
+    )

@@ -1,0 +1,145 @@
+"""The diagnostics of a study as frames: balance, overlap, agreement of the sites, simpler estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from unpooled.coordinator.result import StudyResult
+from unpooled.coordinator.rounds import run
+from unpooled.coordinator.run import study_procedure
+from unpooled.data import Table
+from unpooled.diagnostics import checks
+from unpooled.diagnostics.balance import balance
+from unpooled.diagnostics.comparators import comparators
+from unpooled.diagnostics.heterogeneity import leave_one_out, pooled, site_estimates
+from unpooled.diagnostics.propensities import extreme, histogram, outside_support, weights
+from unpooled.diagnostics.table_one import table_one
+from unpooled.disclosure.limits import NONE, Limits
+from unpooled.disclosure.withheld import withheld
+from unpooled.effects.summary import combine, interval
+from unpooled.engines.in_process import InProcess, open_sites
+from unpooled.errors import FitError, StudyError
+from unpooled.methods import method as methods
+from unpooled.methods.diagnostics.regressors import regressors
+from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
+from unpooled.protocol.records import Scaling
+from unpooled.study import Schema, Study
+
+
+@dataclass(frozen=True)
+class StudyDiagnostics:
+    """Frames to read and to plot. Sites with few people are not shown by themselves (`hidden` says why)."""
+
+    table_one: pd.DataFrame
+    overlap: pd.DataFrame
+    weights: pd.DataFrame
+    balance: pd.DataFrame
+    sites: pd.DataFrame
+    leave_one_out: pd.DataFrame
+    comparators: pd.DataFrame
+    heterogeneity: dict[str, Any]
+    outside_support: float
+    extreme: float
+    hidden: dict[str, str] = field(default_factory=dict)
+    main: tuple[float, float] | None = None
+    """The interval of the study's own average effect, where it was fitted."""
+
+    @property
+    def checks(self) -> pd.DataFrame:
+        """name, passed, found, threshold, words."""
+        found = checks.overlap_checks(self.outside_support, self.weights)
+        found += [checks.balance_check(self.balance), *checks.agreement_check(self.heterogeneity)]
+        if self.main is not None:
+            found.append(checks.comparison_check(self.main, self.comparators))
+        return pd.DataFrame([asdict(one) for one in found])
+
+
+def hidden_sites(result: StudyResult) -> dict[str, str]:
+    """Sites with too few people for anything to be shown of them alone, and why."""
+    return _hidden(dict(zip(result.sites, result.counts, strict=True)), result.diagnostic_statistics)
+
+
+def _hidden(
+    counts: Mapping[str, int], statistics: DiagnosticStatistics | Unavailable | None
+) -> dict[str, str]:
+    """By the number of people, and by their arms if these are known."""
+    if not isinstance(statistics, DiagnosticStatistics):
+        return withheld(counts)
+    return withheld(counts, np.asarray(statistics.per_site["arms"]), np.asarray(statistics.summed["arms"]))
+
+
+def of_result(result: StudyResult) -> StudyDiagnostics:
+    """The diagnostics of a study that was fitted with ``diagnostics=True``."""
+    if result.diagnostic_statistics is None:
+        raise StudyError(
+            "the study must ask for diagnostics",
+            found="diagnostics = false",
+            remedy="fit a study with diagnostics=True, or call unpooled.diagnose(study, sites)",
+        )
+    counts = dict(zip(result.sites, result.counts, strict=True))
+    lower, upper = interval(combine(result.site_effects, result.counts), 0.05)
+    main = float(lower), float(upper)
+    return _diagnostics(result.diagnostic_statistics, result.scaling, result.schema, counts, main)
+
+
+def diagnose(
+    study: Study, sites: Mapping[str, Table] | None = None, *, limits: Limits = NONE
+) -> StudyDiagnostics:
+    """Balance, overlap and simple estimates of a study before it is fitted; no row leaves its site.
+
+    Parameters
+    ----------
+    study : Study
+        The question; its method is not run.
+    sites : mapping, optional
+        A table for each site, as in ``fit``; by default the study's own sources.
+    limits : Limits, optional
+        Disclosure limits of the sites; none by default.
+    """
+    simplest = methods.with_settings(study, "aipw", {"estimator": "difference"})
+    simplest = simplest.model_copy(update={"diagnostics": True})
+    found = run(study_procedure(simplest), InProcess(open_sites(study, sites, limits)))
+    counts = {site: described.rows for site, described in found.agreement.descriptions.items()}
+    assert found.diagnostics is not None
+    return _diagnostics(found.diagnostics, found.agreement.scaling, found.agreement.schema, counts, None)
+
+
+def _diagnostics(
+    statistics: DiagnosticStatistics | Unavailable,
+    scaling: Scaling,
+    schema: Schema,
+    counts: dict[str, int],
+    main: tuple[float, float] | None,
+) -> StudyDiagnostics:
+    if isinstance(statistics, Unavailable):
+        raise FitError(
+            "both arms must have enough people to be compared",
+            found=statistics.reason,
+            remedy="set diagnostics = false, or leave out the sites with few people",
+        )
+    scale = scaling.outcome_sd
+    hidden = _hidden(counts, statistics)
+    found = regressors(scaling, (*schema.features, *schema.incomplete_features))
+    widths = [len(column.features) for column in (*schema.covariates, *schema.incomplete)]
+    shown = (counts, hidden)
+    sites = site_estimates(statistics, scale, *shown)
+    spread = pooled(sites, scale)
+    return StudyDiagnostics(
+        table_one(statistics, found, *shown, widths),
+        histogram(statistics, *shown),
+        weights(statistics, *shown),
+        balance(statistics, found, widths),
+        sites,
+        leave_one_out(statistics, scale, *shown),
+        comparators(statistics, scale, spread),
+        spread,
+        outside_support(statistics),
+        extreme(statistics),
+        hidden,
+        main,
+    )

@@ -1,0 +1,71 @@
+"""Numbers that belong to single sites, as a type: whoever writes a result withholds hidden sites by it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unpooled.protocol.records import Record
+
+Diagnostic = Any
+"""A number, a text, a truth value, None, `BySite`, `Trace`, or a dictionary of these."""
+Diagnostics = Mapping[str, Diagnostic]
+
+
+@dataclass(frozen=True)
+class BySite(Record):
+    """An array whose first axes are the study's sites, in order: one axis, or two for pairs of sites."""
+
+    values: np.ndarray
+    axes: int = 1
+
+    def without(self, hidden: Sequence[bool]) -> np.ndarray:
+        """NaN for every number that is about a hidden site.
+
+        >>> BySite(np.array([1.0, 2.0])).without([False, True]).tolist()
+        [1.0, nan]
+        >>> BySite(np.ones((2, 2)), axes=2).without([False, True]).tolist()
+        [[1.0, nan], [nan, nan]]
+        """
+        found = np.array(self.values, float)
+        places = np.flatnonzero(hidden)
+        for axis in range(self.axes):
+            found[(slice(None),) * axis + (places,)] = np.nan
+        return found
+
+
+@dataclass(frozen=True)
+class Trace(Record):
+    """A sequence over the course of a fit, such as the objective by evaluation: about no single site."""
+
+    values: tuple[float, ...]
+
+
+def withhold(diagnostics: Diagnostics, sites: Sequence[str], hidden: Collection[str]) -> dict[str, Any]:
+    """Diagnostics as plain lists and numbers, without those of hidden sites.
+
+    >>> withhold({"weight": BySite(np.array([0.4, 0.6])), "rounds": 3}, ("north", "south"), ["south"])
+    {'weight': [0.4, nan], 'rounds': 3}
+    """
+    mask = [site in hidden for site in sites]
+    return {name: _plain(value, mask) for name, value in diagnostics.items()}
+
+
+def require_typed(diagnostics: Diagnostics) -> None:
+    """Refuse a bare list or array: nobody could tell whether its entries belong to single sites."""
+    for name, value in diagnostics.items():
+        if isinstance(value, Mapping):
+            require_typed(value)
+        elif isinstance(value, list | tuple | set) or (np.ndim(value) > 0 and not isinstance(value, Record)):
+            raise TypeError(f"diagnostic '{name}' must be a number, a text, BySite or Trace")
+
+
+def _plain(value: Diagnostic, hidden: list[bool]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(part, hidden) for key, part in value.items()}
+    if isinstance(value, BySite):
+        return value.without(hidden).tolist()
+    return list(value.values) if isinstance(value, Trace) else value

@@ -1,0 +1,157 @@
+"""The diagnostics of a study as rounds: regressions, then balance, overlap and simpler estimates in one.
+
+They run side by side with a method's fit, and cost no round of their own if the fit is longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unpooled.errors import UnpooledError
+from unpooled.methods.aipw.estimates import Estimates, of_scores, of_weights, stacked_scores, stacked_weights
+from unpooled.methods.aipw.fit import score_question
+from unpooled.methods.aipw.newton import STEPS
+from unpooled.methods.aipw.normal_equations import Shared
+from unpooled.methods.aipw.nuisances import EVERYBODY, judged_without, nuisances
+from unpooled.methods.aipw.regressions import Outcome, Treatment
+from unpooled.methods.aipw.scores import Scores, WeightedOutcomes
+from unpooled.methods.diagnostics.balance import Balance
+from unpooled.methods.diagnostics.regressors import regressors
+from unpooled.optimise.procedure import Procedure, ask, side_by_side
+from unpooled.protocol.messages import Ask, Question, Together
+from unpooled.protocol.records import Arrays, Parameters, Record, Scaling
+from unpooled.protocol.stage import Stage
+
+T = TypeVar("T")
+PREFIX = "diagnostics/"
+FOLDS, RIDGE, TRIM = 3, 1.0, 0.01
+"""As AIPW's defaults."""
+MOST_ROUNDS = STEPS + 1
+
+
+def stages(scaling: Scaling) -> dict[str, Stage]:
+    """Every stage by name, the same at the coordinator and at the sites."""
+    found, offsets = regressors(scaling), _sharing(scaling).offsets
+    plain: dict[str, Stage] = {
+        "treatment": Treatment(offsets),
+        "outcome": Outcome(offsets),
+        "scores": Scores(TRIM),
+        "weighted_outcomes": WeightedOutcomes(TRIM),
+        "balance": Balance(*map(jnp.asarray, (found.mean, found.sd, found.flag)), trim=TRIM),
+    }
+    return {f"{PREFIX}{name}": stage for name, stage in plain.items()}
+
+
+def joined(own: dict[str, Stage], scaling: Scaling, diagnostics: bool) -> dict[str, Stage]:
+    """A method's own stages, and those of the diagnostics if the study asks for them."""
+    return {**own, **stages(scaling)} if diagnostics else own
+
+
+def features(scaling: Scaling) -> int:
+    """Most numbers per person that any of these stages' statistics rest on."""
+    return 1 + regressors(scaling).width
+
+
+@dataclass(frozen=True)
+class Unavailable(Record):
+    """Why there are no diagnostics."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class DiagnosticStatistics(Record):
+    """Every number that the sites sent for the diagnostics, in standard units."""
+
+    site_people: np.ndarray
+    site_estimates: np.ndarray
+    """Each site's doubly robust estimate."""
+    site_errors: np.ndarray
+    aipw: tuple[float, float]
+    """Estimate and standard error over all people; so for the other two."""
+    ipw: tuple[float, float]
+    difference: tuple[float, float]
+    arm_means: np.ndarray
+    """Weighted means of the outcome by arm."""
+    summed: Arrays
+    """Of the `balance` stage, over all sites."""
+    per_site: Arrays
+    """Of the `balance` stage, by site; small groups are withheld by the sites."""
+    clipped: int
+    rounds: int
+    converged: bool
+
+
+def diagnose(scaling: Scaling) -> Procedure[DiagnosticStatistics | Unavailable]:
+    """The regressions, then one round for balance, overlap and simpler estimates."""
+    try:
+        return (yield from _prefixed(_diagnose(scaling)))
+    except UnpooledError as error:
+        return Unavailable(f"{error.expected}; found {error.found}")
+    except np.linalg.LinAlgError:
+        return Unavailable("regressions must have one solution; found a singular one")
+
+
+def _diagnose(scaling: Scaling) -> Procedure[DiagnosticStatistics]:
+    sharing, without = _sharing(scaling), np.append(judged_without(FOLDS), EVERYBODY)
+    known = yield from nuisances(sharing, RIDGE, without, without)
+    assert known.treatment is not None
+    *held_out, everybody = known.treatment.coefficients
+    crossed = known._replace(treatment=known.treatment._replace(coefficients=np.stack(held_out)))
+    own = np.repeat(everybody[:, None], FOLDS, axis=1)
+    # With a propensity of ½ for everybody all weights are equal: the unadjusted difference.
+    both = {"treatment": np.stack([own, np.zeros_like(own)])}
+    scores, weighted, balance = yield from side_by_side(
+        ask("scores", score_question(crossed, FOLDS)),
+        ask("weighted_outcomes", Parameters(per_site=both)),
+        ask("balance", Parameters(per_site={"treatment": own[None]})),
+    )
+    sums = jax.tree.map(lambda leaf: leaf[0], scores.per_site)
+    adjusted, plain = (jax.tree.map(lambda leaf, i=i: leaf[i], weighted.per_site) for i in (0, 1))
+    sites = of_scores(sums)
+    return DiagnosticStatistics(
+        site_people=sums["people"],
+        site_estimates=sites.estimate,
+        site_errors=sites.error,
+        aipw=_pair(of_scores(stacked_scores(sums))),
+        ipw=_pair(of_weights(stacked_weights(adjusted))),
+        difference=_pair(of_weights(stacked_weights(plain))),
+        arm_means=stacked_weights(adjusted)["mean"],
+        summed=jax.tree.map(lambda leaf: leaf[0], balance.summed),
+        per_site=jax.tree.map(lambda leaf: leaf[0], balance.per_site),
+        clipped=int(scores.summed["clipped"].sum()),
+        rounds=known.treatment.rounds,
+        converged=known.treatment.converged,
+    )
+
+
+def _pair(found: Estimates) -> tuple[float, float]:
+    return float(found.estimate), float(found.error)
+
+
+def _sharing(scaling: Scaling) -> Shared:
+    return Shared(scaling.sites, features(scaling), scaling.sites > 1)
+
+
+def _prefixed(procedure: Procedure[T]) -> Procedure[T]:
+    """The same procedure, asking for stages by the names they have beside a method's own."""
+    reply: Any = None
+    try:
+        while True:
+            reply = yield _renamed(procedure.send(reply))
+    except StopIteration as done:
+        return done.value
+    finally:
+        procedure.close()
+
+
+def _renamed(question: Question) -> Question:
+    if isinstance(question, Together):
+        return Together(tuple(_renamed(part) for part in question.questions))
+    assert isinstance(question, Ask)
+    return Ask(f"{PREFIX}{question.stage}", question.parameters)

@@ -1,0 +1,99 @@
+"""Typed records that travel inside messages or are stored with a fit; those that hold arrays are pytrees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+Arrays = dict[str, Any]
+"""Arrays by name (some of them nested): NumPy at the coordinator, JAX beside the rows."""
+
+
+class Record:
+    """Base of every dataclass that the codec may encode; a subclass is known to it by its name."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Parameters(Record):
+    """The parameters of a question, with a leading batch axis.
+
+    At the coordinator the arrays of `per_site` are [batch, site, …]. Each site receives only its own part,
+    [batch, …], so no site learns the parameters of another.
+    """
+
+    free: Arrays = field(default_factory=dict)
+    """What the optimiser moves; gradients are taken with respect to these."""
+    fixed: Arrays = field(default_factory=dict)
+    """Everything else that all sites need, such as the held-out fold or a random key."""
+    per_site: Arrays = field(default_factory=dict)
+
+    def at(self, site: int) -> Parameters:
+        """The parameters as the site with this index receives them."""
+        if not jax.tree.leaves(self.per_site):
+            return self
+        return Parameters(self.free, self.fixed, _at(self.per_site, site))
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["shared", "by_site"], meta_fields=["model"])
+@dataclass(frozen=True)
+class Draws(Record):
+    """Posterior draws of a method's parameters, the draw first: shared [K, …], by site [K, site, …]."""
+
+    shared: Arrays = field(default_factory=dict)
+    by_site: Arrays = field(default_factory=dict)
+    model: str = ""
+    """Which of a method's candidate models the draws belong to, if it has several."""
+
+    def at(self, site: int) -> Arrays:
+        """All draws that concern one site, in one flat dictionary."""
+        return {**self.shared, **_at(self.by_site, site)}
+
+
+def _at(arrays: Arrays, site: int) -> Arrays:
+    return jax.tree.map(lambda leaf: leaf[:, site], arrays)
+
+
+@dataclass(frozen=True)
+class IncompleteColumn(Record):
+    """An incomplete covariate: its name, its kind, and the number of features it is encoded by."""
+
+    name: str
+    kind: str
+    width: int
+
+
+@dataclass(frozen=True)
+class Scaling(Record):
+    """What the sites agree on before the fit: how columns are standardised, and how the sites compare."""
+
+    mean: np.ndarray
+    """Of each feature of the complete covariates, over all sites."""
+    sd: np.ndarray
+    outcome_mean: float
+    outcome_sd: float
+    correlation: np.ndarray
+    """Between the features of the complete covariates."""
+    binary_rate: np.ndarray
+    """Share of ones of each 0/1 feature; NaN for numeric features."""
+    site_moments: np.ndarray
+    """[site, moment]: mean, sd, skewness and excess kurtosis of each feature, in standard units."""
+    counts: tuple[int, ...]
+    """Number of rows of each site."""
+    family: str
+    """The outcome's family: continuous, binary or count."""
+    incomplete_mean: np.ndarray
+    incomplete_sd: np.ndarray
+    incomplete_columns: tuple[IncompleteColumn, ...]
+    site_names: tuple[str, ...]
+    observed: np.ndarray
+    """[site, feature]: number of observed values of each feature of the incomplete covariates."""
+
+    @property
+    def sites(self) -> int:
+        """Number of sites."""
+        return len(self.counts)
