@@ -12,8 +12,6 @@ from scipy.special import expit
 
 from oracle import aipw as oracle
 from oracle.world import STUDY, frames
-from unpooled.protocol.records import Parameters
-from unpooled.protocol.messages import Statistics
 from unpooled import AIPW, MetaAnalysis, Study
 from unpooled.errors import DataError
 from unpooled.maths.quantile_draws import independent_normals, normal_quantiles
@@ -21,6 +19,8 @@ from unpooled.methods.aipw import newton
 from unpooled.methods.aipw.normal_equations import Shared
 from unpooled.methods.aipw.regressions import Outcome, Treatment
 from unpooled.methods.aipw.scores import Scores, WeightedOutcomes
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows, make_rows
 
 SIZES = {"north": 40, "south": 65, "east": 50}

@@ -12,7 +12,6 @@ import pytest
 from scipy import stats
 
 from oracle import causal_fi as oracle
-from unpooled.protocol.records import Parameters
 from unpooled.maths.triangles import pack
 from unpooled.methods.causal_fi import confounder_draws as draws
 from unpooled.methods.causal_fi import fit as fitting
@@ -25,6 +24,7 @@ from unpooled.methods.causal_fi.families import Gaussian
 from unpooled.methods.causal_fi.fit import Run
 from unpooled.methods.causal_fi.model import Model
 from unpooled.methods.causal_fi.structures import DIRECTION, EXPECTED, STRUCTURES, predictor
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows, make_rows
 
 pytestmark = pytest.mark.slow

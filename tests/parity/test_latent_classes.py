@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from unpooled.protocol.messages import Statistics
 from unpooled.protocol.addressing import to_site
 
 from oracle import latent_classes as oracle
@@ -18,6 +17,7 @@ from unpooled.methods.causal_rff.classes.cells import PRIOR_LEVELS, Component, C
 from unpooled.methods.causal_rff.classes.log_likelihoods import Classes, Columns, Views, travelling
 from unpooled.methods.outcomes import OutcomeScale
 from unpooled.protocol.batch import one_by_one
+from unpooled.protocol.messages import Statistics
 from unpooled.protocol.rows import Rows, make_rows
 
 SITES, CLASSES = 3, 3

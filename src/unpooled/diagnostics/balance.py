@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from unpooled.diagnostics.table_one import standardised_difference, told_of_all
-from unpooled.methods.diagnostics.regressors import Regressors
+from unpooled.methods.diagnostics.balance import Regressors
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
 
 

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from unpooled.maths.meta_analysis import SMALLEST_ERROR, pool
 from unpooled.maths.meta_analysis import heterogeneity as spread_of
-from unpooled.methods.aipw.estimates import of_scores, stacked_scores
+from unpooled.methods.aipw.model import of_scores, stacked_scores
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
 
 REACH = float(ndtri(0.975))

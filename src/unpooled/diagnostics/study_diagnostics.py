@@ -25,7 +25,7 @@ from unpooled.effects.summary import combine, interval
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import FitError, StudyError
 from unpooled.methods import method as methods
-from unpooled.methods.diagnostics.regressors import regressors
+from unpooled.methods.diagnostics.balance import regressors
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
 from unpooled.protocol.records import Scaling
 from unpooled.study import Schema, Study

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from unpooled.disclosure.withheld import complemented, few
-from unpooled.methods.diagnostics.regressors import Regressors
+from unpooled.methods.diagnostics.balance import Regressors
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
 from unpooled.protocol.records import Arrays
 from unpooled.study import ALL_SITES

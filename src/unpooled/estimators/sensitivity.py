@@ -18,7 +18,7 @@ from unpooled.disclosure.limits import NONE, Limits
 from unpooled.errors import StudyError
 from unpooled.estimators.base import Watcher
 from unpooled.estimators.causal_fi import CausalFI
-from unpooled.methods.causal_fi.shifts import ARMS, Shift, require_known
+from unpooled.methods.causal_fi.settings import ARMS, Shift, require_known
 from unpooled.study import Study
 
 SIZES = (-0.5, -0.25, 0.0, 0.25, 0.5)

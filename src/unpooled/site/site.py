@@ -13,8 +13,8 @@ from unpooled.disclosure.limits import NONE, Limits
 from unpooled.errors import MessageError
 from unpooled.maths.streams import stream
 from unpooled.methods import method as methods
-from unpooled.methods.diagnostics import regressors
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
+from unpooled.methods.diagnostics.balance import with_regressors
 from unpooled.methods.method import Method
 from unpooled.methods.settings import MethodSettings
 from unpooled.protocol.messages import Adopt
@@ -80,7 +80,7 @@ def adopt(site: Site, question: Adopt) -> Adoption:
         fold = folds(
             arrays.treatment, diagnostic_rounds.FOLDS, stream(question.seed, "diagnostic folds", index)
         )
-        diagnostic_rows = regressors.beside(rows, fold)
+        diagnostic_rows = with_regressors(rows, fold)
     return Adoption(
         rows,
         len(arrays.treatment),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
-from unpooled.maths.streams import stream
-from unpooled.methods.aipw.regressions import features
+from unpooled.methods.aipw.stages import features
+from unpooled.models.outcome_family import Gaussian, individual_effect
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
@@ -17,9 +20,15 @@ def conditional(draws: Arrays, people: Rows) -> np.ndarray:
 
 
 def individual(draws: Arrays, people: Rows, seed: int) -> np.ndarray:
-    """(2w − 1)(y − y_mis) [K, people]: the other arm's outcome is its regression with normal noise."""
-    design, arm = np.asarray(features(people.covariates)), np.asarray(people.treatment).astype(int)
-    means, person = draws["outcome"] @ design.T, np.arange(len(arm))
-    noise = stream(seed, "individual effects", int(people.site)).standard_normal((len(means), len(arm)))
-    missing = means[:, 1 - arm, person] + np.sqrt(draws["noise"][:, 1 - arm]) * noise
-    return (2.0 * arm - 1.0) * (np.asarray(people.outcome) - missing)
+    """(2w − 1)(y − y_mis) [K, people]: y_mis comes from the other arm's regression with normal noise."""
+    both = np.swapaxes(draws["outcome"] @ np.asarray(features(people.covariates)).T, 1, 2)
+    key = jax.random.fold_in(jax.random.key(seed), int(people.site))
+    return np.asarray(_individual(both, draws["noise"], people, jax.random.split(key, len(both))))
+
+
+@jax.jit
+def _individual(both: Array, noise: Array, people: Rows, keys: Array) -> Float[Array, "k n"]:
+    def one(both: Array, noise: Array, key: Array) -> Array:
+        return individual_effect(Gaussian(), both, noise, people, jnp.zeros(()), key)
+
+    return jax.vmap(one)(both, noise, keys)

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from unpooled.errors import DataError
 from unpooled.maths.quantile_draws import independent_normals
-from unpooled.methods.aipw.estimates import (
+from unpooled.methods.aipw.model import (
     Estimates,
+    Shared,
+    Sharing,
     average,
     of_scores,
     of_weights,
+    penalty,
     stacked_scores,
     stacked_weights,
     told_by_site,
     told_with_interval,
 )
-from unpooled.methods.aipw.newton import Propensity
-from unpooled.methods.aipw.normal_equations import Shared
-from unpooled.methods.aipw.nuisances import (
-    EVERYBODY,
-    Nuisances,
-    coefficient_draws,
-    judged_without,
-    nuisances,
-)
 from unpooled.methods.aipw.settings import AIPWSettings
 from unpooled.methods.method import Fit
-from unpooled.optimise.procedure import Procedure, ask
+from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Draws, Parameters
+from unpooled.protocol.records import Arrays, Draws, Parameters
 
 
 def fit(settings: AIPWSettings, sharing: Shared, seed: int, scale: float) -> Procedure[Fit]:
@@ -99,3 +93,139 @@ def _require_two(people: np.ndarray) -> None:
             found="a site with fewer",
             remedy="leave the site out, or estimator = 'aipw'",
         )
+
+
+EVERYBODY = -1
+"""The fold that nobody is in."""
+
+
+class Outcomes(NamedTuple):
+    """Linear regressions by arm: coefficients of every batch entry, and of the last what draws need."""
+
+    coefficients: np.ndarray
+    """Every site's, [batch, site, arm, feature]."""
+    mean: np.ndarray
+    precision: np.ndarray
+    """In units of the noise variance."""
+    noise: np.ndarray
+    """Variance of the residuals."""
+
+
+class Nuisances(NamedTuple):
+    """What scores are made of; `treatment` is None where no propensity is asked for."""
+
+    treatment: Propensity | None
+    outcome: Outcomes
+
+
+def judged_without(folds: int) -> np.ndarray:
+    """Which fold each fit leaves out."""
+    return np.arange(folds) if folds > 1 else np.array([EVERYBODY])
+
+
+def nuisances(
+    sharing: Sharing, ridge: float, treatment: np.ndarray | None, outcome: np.ndarray
+) -> Procedure[Nuisances]:
+    """Without each of the folds named; the outcome's last entry is everybody's."""
+    procedures: list[Procedure] = [regressions(sharing, outcome, ridge)]
+    if treatment is not None:
+        procedures.append(propensity(sharing, treatment, ridge))
+    found = yield from side_by_side(*procedures)
+    return Nuisances(found[1] if treatment is not None else None, found[0])
+
+
+def regressions(sharing: Sharing, without: np.ndarray, ridge: float) -> Procedure[Outcomes]:
+    """One round: nothing is asked of the rows that depends on a coefficient."""
+    reply = yield from ask("outcome", Parameters(fixed={"without": without}))
+    gram, score, rest = sharing.system(reply)
+    _require_both_arms(rest["people"])
+    precision = gram + np.diag(penalty(score.shape[-1], ridge))
+    solution = np.linalg.solve(precision, score[..., None])[..., 0]
+    squares = rest["square"] - 2.0 * np.sum(solution * score, axis=-1)
+    squares = squares + np.einsum("...f,...fg,...g->...", solution, gram, solution)
+    used = np.trace(np.linalg.solve(precision, gram), axis1=-2, axis2=-1)
+    noise = np.maximum(squares, 0.0) / np.maximum(rest["people"] - used, 1.0)
+    return Outcomes(sharing.own(solution), solution[-1], precision[-1], noise[-1])
+
+
+def coefficient_draws(sharing: Sharing, fit: Outcomes, count: int, seed: list[int]) -> Arrays:
+    """Draws of every site's outcome regressions of everybody, about their normal equations' solution."""
+    noise = np.random.default_rng(seed).standard_normal((count, *fit.mean.shape))
+    root = np.swapaxes(np.linalg.cholesky(fit.precision), -1, -2)
+    apart = np.linalg.solve(root, noise[..., None])[..., 0]
+    spread = np.broadcast_to(fit.noise, (count, sharing.sites, 2))
+    return {
+        "outcome": sharing.own(fit.mean + np.sqrt(fit.noise)[..., None] * apart),
+        "noise": np.ascontiguousarray(spread),
+    }
+
+
+def _require_both_arms(people: np.ndarray) -> None:
+    if np.any(people == 0):
+        raise DataError(
+            "both arms must have people outside every fold",
+            found="an arm whose people are all in one fold",
+            remedy="folds = 1, or leave out sites with a single person in an arm",
+        )
+
+
+STEPS = 8
+"""Most rounds; four or five are usual."""
+ENOUGH = 1e-10
+"""Log likelihood still to be gained at which the last step is taken unseen: its error is the square of it."""
+
+
+class Propensity(NamedTuple):
+    """Every site's coefficients [batch, site, feature], and how the steps went."""
+
+    coefficients: np.ndarray
+    rounds: int
+    converged: bool
+
+
+class State(NamedTuple):
+    """The best point of each regression so far, and the step to be tried from there."""
+
+    point: np.ndarray
+    step: np.ndarray
+    value: np.ndarray
+    gain: np.ndarray
+    """Twice the log likelihood that a Newton step promises; infinite after a step that went too far."""
+
+
+def propensity(sharing: Sharing, without: np.ndarray, ridge: float) -> Procedure[Propensity]:
+    """From nothing to the mode; a step that lowers the likelihood is halved."""
+    start = np.zeros(sharing.shape(len(without), 1))
+    lowest = np.full(start.shape[:-1], -np.inf)
+    state, number = State(start, np.zeros_like(start), lowest, -lowest), 0
+    while number < STEPS and np.any(state.gain > ENOUGH):
+        point, number = state.point + state.step, number + 1
+        own = sharing.own(point)[:, :, 0]
+        reply = yield from ask(
+            "treatment", Parameters(fixed={"without": without}, per_site={"treatment": own})
+        )
+        state = _advance(state, point, *_seen(sharing, reply, point, ridge))
+    near = state.gain <= ENOUGH
+    found = sharing.own(state.point + np.where(near[..., None], state.step, 0.0))[:, :, 0]
+    return Propensity(found, number, bool(np.all(near)))
+
+
+def _seen(sharing: Sharing, reply: Statistics, point: np.ndarray, ridge: float) -> tuple[np.ndarray, ...]:
+    """The penalised log likelihood at a point, the Newton step from it, and what that step promises."""
+    gram, score, rest = sharing.system(reply)
+    weight = penalty(point.shape[-1], ridge)
+    value = rest["likelihood"] - 0.5 * np.sum(weight * point**2, axis=-1)
+    slope = score - weight * point
+    step = np.linalg.solve(gram + np.diag(weight), slope[..., None])[..., 0]
+    return value, step, np.sum(slope * step, axis=-1)
+
+
+def _advance(state: State, point: np.ndarray, value: np.ndarray, step: np.ndarray, gain: np.ndarray) -> State:
+    worse = value < state.value - 1e-9 * (1.0 + np.abs(value))
+    back = worse[..., None]
+    return State(
+        np.where(back, state.point, point),
+        np.where(back, 0.5 * state.step, step),
+        np.where(worse, state.value, value),
+        np.where(worse, np.inf, gain),
+    )

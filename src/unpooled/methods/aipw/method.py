@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from unpooled.methods.aipw.effects import conditional, individual
-from unpooled.methods.aipw.fit import fit
-from unpooled.methods.aipw.newton import STEPS
-from unpooled.methods.aipw.normal_equations import Shared
-from unpooled.methods.aipw.regressions import Outcome, Treatment
-from unpooled.methods.aipw.scores import Scores, WeightedOutcomes
+from unpooled.methods.aipw.fit import STEPS, fit
+from unpooled.methods.aipw.model import Shared
 from unpooled.methods.aipw.settings import AIPWContext, AIPWSettings
+from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling

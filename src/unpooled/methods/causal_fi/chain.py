@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
 from jaxtyping import Array, Float, Int
 
-from unpooled.methods.causal_fi.columns import Layout
-from unpooled.methods.causal_fi.families import Family
-from unpooled.methods.causal_fi.levels import allowed
-from unpooled.methods.causal_fi.structures import EXPECTED, SLOPES
+from unpooled.maths import partially_pooled as pooling
+from unpooled.maths.triangles import unpack
+from unpooled.maths.variances import Terms, draw_variances
+from unpooled.maths.wishart import Wishart, draw_factors
+from unpooled.methods.causal_fi.columns import CURVE, Layout, allowed, asked_of_all
+from unpooled.methods.causal_fi.structures import DIRECTION, EXPECTED, LEARNED, SLOPES
+from unpooled.models.outcome_family import ClosedFamily
 from unpooled.protocol.records import Arrays
 
 OFFSET, SLOPE = 0.003, 0.3
@@ -41,7 +48,7 @@ class Setting(eqx.Module):
     """What all chains of a structure share."""
 
     layout: Layout
-    family: Family
+    family: ClosedFamily
     groups: Int[Array, " b"]
     """Names the variance of each coefficient of the outcome."""
     several: bool = eqx.field(static=True)
@@ -60,7 +67,7 @@ class Sizes(NamedTuple):
         return 1 + self.covariates + self.incomplete
 
 
-def begin(sizes: Sizes, layout: Layout, family: Family) -> Chain:
+def begin(sizes: Sizes, layout: Layout, family: ClosedFamily) -> Chain:
     """Nothing known, and a linear outcome."""
     outcome = jnp.zeros((2, sizes.all)).at[:, 0].set(family.start())
     offsets, numbers = jnp.zeros((sizes.sites, 2)), len(layout.numbers)
@@ -84,3 +91,166 @@ def begin(sizes: Sizes, layout: Layout, family: Family) -> Chain:
         common=jnp.asarray(EXPECTED[SLOPES]),
         site=jnp.full(2, OFFSET),
     )
+
+
+LEAST_SPREAD = 0.1
+"""What each number varies by, given x and the others, before anything is seen."""
+FIXED = 1e8
+"""Precision of a coefficient that is none."""
+
+
+class Probit(NamedTuple):
+    """Coefficients, and of the slopes among them the sum of squares and the number."""
+
+    coefficients: Array
+    squares: Array
+    number: Array
+
+
+def draw_numbers(gram: Float[Array, "p p"], size: int, key: Array) -> Arrays:
+    """Matrix-normal and inverse Wishart: (B, S) given the products of (1, x, levels) and of the numbers."""
+    for_covariance, for_slopes = jax.random.split(key)
+    count, width = gram[0, 0], gram.shape[0] - size
+    if not width:
+        return {
+            "intercept": jnp.zeros(0),
+            "slopes": jnp.zeros((size - 1, 0)),
+            "covariance": jnp.zeros((0, 0)),
+        }
+    root = jnp.linalg.cholesky(gram[:size, :size] + jnp.eye(size))
+    white = pooling.forward(root, gram[:size, size:])
+    left = gram[size:, size:] - white.T @ white + LEAST_SPREAD * (width + 2) * jnp.eye(width)
+    draws = draw_factors(Wishart(jnp.eye(width), width + 2 + count), for_covariance, 1)[0]
+    spread = jnp.linalg.cholesky(left) @ jsl.solve_triangular(draws, jnp.eye(width), lower=True).T
+    noise = jax.random.normal(for_slopes, white.shape) @ spread.T
+    found = pooling.back(root, white + noise)
+    return {"intercept": found[0], "slopes": found[1:], "covariance": spread @ spread.T}
+
+
+def draw_steps(gram: Array, sums: Arrays, spreads: Array, layout: Layout, key: Array) -> Probit:
+    """Coefficients of the steps towards levels, each from its own products."""
+    if not len(spreads):
+        return Probit(sums["score"], spreads, spreads)
+    first = len(gram) - len(layout.mean)
+    given = layout.before_numbers(first)
+    common = jnp.pad(gram[given][:, given], (0, CURVE))
+    own, everybody = iter(unpack(sums["gram"])), asked_of_all(layout)
+    products = jnp.stack([common if all_ else next(own) for all_ in everybody])
+    free = jnp.asarray(allowed(layout, first - 1))
+    keys = jax.random.split(key, len(spreads))
+    return jax.vmap(draw_probit)(products, sums["score"], spreads, free, keys)
+
+
+def draw_probit(gram: Array, score: Array, variance: Array, free: Array, key: Array) -> Probit:
+    """Coefficients given the latents; not `free`: zero."""
+    prior = jnp.where(free, 1.0 / variance, FIXED).at[0].set(0.1)
+    root = jnp.linalg.cholesky(gram + jnp.diag(prior))
+    white = pooling.forward(root, score) + jax.random.normal(key, score.shape)
+    found = jnp.where(free, pooling.back(root, white), 0.0)
+    return Probit(found, jnp.sum(found[1:] ** 2), jnp.sum(free) - 1.0)
+
+
+NOISE = 0.3
+"""Expected variance of the outcome's noise."""
+FURTHEST = 1.0
+"""How many prior sds what bends the outcome may move in a round; what is linear needs no such care."""
+
+
+def advance(leaves: tuple[Chain, Arrays, Array], setting: Setting) -> Chain:
+    """All parameters anew."""
+    chain, sums, key = leaves
+    parts = jax.random.split(jax.random.wrap_key_data(key), 7)
+    for_u, for_w, for_steps, for_common, for_variances, *for_y = parts
+    gram = unpack(sums["confounders"])
+    products = unpack(sums["treatment_products"]) if "treatment_products" in sums else gram
+    all_ = jnp.ones(len(gram), bool)
+    treatment = draw_probit(products, sums["treatment"], chain.spreads[0], all_, for_w)
+    steps = draw_steps(gram, sums["steps"], chain.spreads[1:], setting.layout, for_steps)
+    common = _common(chain, setting.groups, for_common)
+    arms, terms = jax.vmap(partial(_outcome, setting, common))(_by_arm(chain, sums), jnp.stack(for_y))
+    squares, counts = (jnp.append(treatment[part], steps[part]) for part in (1, 2))
+    terms["spreads"] = Terms(squares, counts, SLOPE)
+    terms["common"] = Terms(jnp.sum(common**2), jnp.sum(setting.groups == SLOPES), EXPECTED[SLOPES])
+    drawn = draw_variances(terms, for_variances)
+    first = len(gram) - len(setting.layout.mean)
+    given = setting.layout.before_numbers(first)
+    order = np.concatenate([given, first + setting.layout.numbers])
+    return chain._replace(
+        confounders={"steps": steps.coefficients, **draw_numbers(gram[order][:, order], len(given), for_u)},
+        treatment=treatment.coefficients,
+        spreads=drawn["spreads"],
+        common=drawn["common"],
+        outcome=arms["outcome"],
+        mode=arms["mode"],
+        offset=arms["offset"].T,
+        mode_offset=arms["mode_offset"].T,
+        noise=drawn["noise"] if setting.family.learns_noise else chain.noise,
+        variances=jnp.where(jnp.asarray(LEARNED), drawn["variances"], jnp.asarray(EXPECTED)),
+        site=drawn["site"],
+    )
+
+
+class _Arm(NamedTuple):
+    gram: Array
+    score: Array
+    square: Array
+    people: Array
+    cross: Array
+    site_score: Array
+    mode: Array
+    noise: Array
+    variances: Array
+    site: Array
+
+
+def _by_arm(chain: Chain, sums: Arrays) -> _Arm:
+    """Arms come first."""
+    return _Arm(
+        unpack(sums["outcome"]), sums["score"], sums["square"], sums["people"].T,
+        jnp.swapaxes(sums["site_cross"], 0, 1), sums["site_score"].T, chain.mode, chain.noise,
+        chain.variances, chain.site,
+    )  # fmt: skip
+
+
+def _common(chain: Chain, groups: Array, key: Array) -> Array:
+    """What the slopes of both arms have in common; other coefficients have nothing."""
+    slopes, own = groups == SLOPES, chain.variances[:, SLOPES, None]
+    precision = 1.0 / chain.common + jnp.sum(1.0 / own)
+    mean = jnp.sum(chain.outcome / own, axis=0) / precision
+    drawn = mean + jax.random.normal(key, mean.shape) / jnp.sqrt(precision)
+    return jnp.where(slopes, drawn, 0.0)
+
+
+def _outcome(setting: Setting, common: Array, arm: _Arm, key: Array) -> tuple[Arrays, dict[str, Terms]]:
+    """Coefficients and offsets of one arm by the exact solve; and all terms that have a variance."""
+    groups = setting.groups
+    scale = jnp.sqrt(arm.variances[groups])
+    prior = pooling.Prior(jnp.diag(scale), jnp.sqrt(arm.site * setting.several).reshape(1, 1))
+    weight = 1.0 / arm.noise
+    sums = pooling.Sums(
+        weight * arm.gram, weight * (arm.score - arm.gram @ common), weight * arm.people[:, None, None],
+        weight * arm.cross[:, None, :], weight * (arm.site_score - arm.cross @ common)[:, None],
+    )  # fmt: skip
+    fitted = pooling.posterior(sums, prior)
+    mean, drawn = pooling.coefficients(fitted, prior), pooling.coefficients(fitted, prior, key)
+    step = mean.common + common - arm.mode
+    far = jnp.max(jnp.where(groups >= DIRECTION, jnp.abs(step) / scale, 0.0))
+    mode = arm.mode + step / jnp.maximum(1.0, far / FURTHEST)
+    offset = drawn.site[:, 0]
+    left = _squares(arm, drawn.common + common, offset)
+    found = mode + drawn.common - mean.common
+    totals = jnp.zeros(len(EXPECTED)).at[groups].add((found - common) ** 2)
+    levels = jnp.zeros(len(EXPECTED)).at[groups].add(1.0)
+    terms = {
+        "noise": Terms(left, arm.people.sum(), NOISE),
+        "variances": Terms(totals, levels, jnp.asarray(EXPECTED)),
+        "site": Terms(jnp.sum(offset**2), float(len(offset)), OFFSET),
+    }
+    return {"outcome": found, "mode": mode, "offset": offset, "mode_offset": mean.site[:, 0]}, terms
+
+
+def _squares(arm: _Arm, coefficients: Array, offset: Array) -> Array:
+    """Σ (response − slopesᵀβ − offset)², from the sums."""
+    found = arm.square - 2.0 * (coefficients @ arm.score + offset @ arm.site_score)
+    found = found + coefficients @ arm.gram @ coefficients + 2.0 * offset @ (arm.cross @ coefficients)
+    return jnp.maximum(found + arm.people @ offset**2, 1e-9)

@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_fi.families import individual_effect
 from unpooled.methods.causal_fi.model import Model
-from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Arrays, Parameters
+from unpooled.models.outcome_family import individual_effect
+from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Stage
 
 
-class AverageEffect(Stage):
-    """The site's ATE under each draw, over people completed given their own treatment and outcome.
+class AveragedEffect(eqx.Module):
+    """The effects that a site's average is taken over.
 
-    Given x and what is seen of u alone, the average is biased where holes depend on the outcome. People weigh
-    as a Bayesian bootstrap has it, so that the draws are of the population's ATE.
+    With `completed`, missing confounders are drawn given a person's own treatment and outcome. Given only x
+    and the observed confounders, the average is biased if missingness depends on the outcome.
     """
 
     model: Model
     completed: bool = eqx.field(static=True)
-    """Or else given x and what is seen alone."""
-    reveals: ClassVar[str] = "draws of the average effect at this site"
 
-    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        draw = {**parameters.fixed, **parameters.per_site}
-        key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.site)
-        for_u, for_weights = jax.random.split(key)
-        effects = (
-            self._completed(draw, rows, for_u) if self.completed else _given_seen(self.model, draw, rows)
-        )
-        weight = rows.present * jax.random.exponential(for_weights, rows.present.shape)
-        return Statistics(per_site={"effect": effects @ weight / weight.sum()})
-
-    def _completed(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, " n"]:
+    def effect(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, " n"]:
+        if not self.completed:
+            return _given_seen(self.model, draw, rows)
         family = self.model.family
         arms = family.mean(self.model.arms(draw, rows, self.model.completed(draw, rows, key).felt))
         return family.standardised(arms[:, 1] - arms[:, 0])

@@ -10,12 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unpooled.methods.causal_fi.chain import Chain, Setting, Sizes, begin
+from unpooled.methods.causal_fi.chain import Chain, Setting, Sizes, advance, begin
 from unpooled.methods.causal_fi.columns import Layout
-from unpooled.methods.causal_fi.families import Family
-from unpooled.methods.causal_fi.parameters import advance
 from unpooled.methods.causal_fi.structures import STRUCTURES, Structure
 from unpooled.methods.method import Fit
+from unpooled.models.outcome_family import ClosedFamily
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.records import Arrays, Draws, Parameters
@@ -44,7 +43,7 @@ class Sampler(NamedTuple):
 
     sizes: Sizes
     layout: Layout
-    family: Family
+    family: ClosedFamily
     shift: np.ndarray | None
     """By site and arm, how much more than at random missing values are."""
     seed: int

@@ -18,10 +18,12 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
-from unpooled.maths.conditional_normal import solve
+from unpooled.maths.conditional_normal import given_seen, solve
 from unpooled.maths.probit import latent, log_probit
-from unpooled.methods.causal_fi.families import Family, Gaussian
-from unpooled.methods.causal_fi.levels import EVENLY
+from unpooled.methods.causal_fi.columns import EVENLY, Layout, fill_levels
+from unpooled.models.outcome_family import ClosedFamily, Gaussian
+from unpooled.protocol.records import Arrays
+from unpooled.protocol.rows import Rows
 
 GRID = np.linspace(-6.0, 6.0, 33)[:-1]
 """Where t is looked for, in sds of what it is given x and what is seen; then finer about what was chosen."""
@@ -55,7 +57,7 @@ class Matters(NamedTuple):
 class Seen(NamedTuple):
     """What tells of u beside x: outcome, its noise, the treatment's sign, and how the outcome bends."""
 
-    family: Family
+    family: ClosedFamily
     outcome: Float[Array, " n"]
     noise: Float[Array, " n"]
     sign: Float[Array, " n"]
@@ -159,3 +161,49 @@ def _along_the_line(
     logs = jax.vmap(lambda z: weigh(mean, along, z))(finer)
     best = jnp.argmax(logs + jax.random.gumbel(for_last, logs.shape), axis=0)
     return way, Matters(mean, covariance), mean[:, T] + sd * finer[best, people], along
+
+
+class Open(NamedTuple):
+    """Ways to complete every person under one draw of p(u | x): numbers are centre + root·ε."""
+
+    u: Float[Array, "i n u"]
+    """Levels filled, numbers at their centre."""
+    log_weight: Float[Array, "i n"]
+    left: Float[Array, "i n"]
+    root: Float[Array, "n u v"]
+
+
+def open_up(
+    layout: Layout, confounders: Arrays, rows: Rows, spots: Float[Array, "i n"], shift: Array | None
+) -> Open:
+    """A way for every spot between 0 and 1."""
+    levelled, numbers = layout.levelled, layout.numbers
+    seen, values = rows.seen[:, numbers], rows.incomplete[:, numbers]
+    given = given_seen(confounders["covariance"], seen)
+
+    def way(spot: Array) -> tuple[Array, Array, Array]:
+        level = fill_levels(layout, confounders["steps"], rows, spot, shift)
+        known = jnp.concatenate([rows.covariates, level.features], axis=1)
+        mean = confounders["intercept"] + known @ confounders["slopes"]
+        beyond = seen * (values - mean)
+        missing = mean + jnp.einsum("nij,nj->ni", given.regression, beyond)
+        # How likely the numbers seen are by these levels.
+        surprise = jnp.einsum("ni,nij,nj->n", beyond, given.precision, beyond)
+        u = jnp.zeros_like(rows.incomplete).at[:, levelled].set(level.features)
+        u = u.at[:, numbers].set(jnp.where(seen > 0.0, values, missing))
+        return u, level.log_weight - 0.5 * surprise, level.left
+
+    root = jnp.zeros((len(seen), rows.incomplete.shape[1], len(numbers))).at[:, numbers].set(given.root)
+    return Open(*jax.vmap(way)(spots), root)
+
+
+def shift_of(draw: Arrays, rows: Rows) -> Float[Array, "n u"] | None:
+    """How much more than at random everybody's missing values are, by arm; None where they are at random."""
+    if "shift" not in draw:
+        return None
+    return draw["shift"][rows.treatment.astype(int)] * (1.0 - rows.seen)
+
+
+def on_numbers(layout: Layout, shift: Float[Array, "n u"]) -> Float[Array, "n u"]:
+    """Numbers that are missing are felt to be larger by so much; levels are drawn so."""
+    return jnp.zeros_like(shift).at[:, layout.numbers].set(shift[:, layout.numbers])

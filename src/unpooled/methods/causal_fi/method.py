@@ -5,17 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from unpooled.methods.causal_fi import paper
-from unpooled.methods.causal_fi.augmentation import Augmenting
 from unpooled.methods.causal_fi.chain import Sizes
 from unpooled.methods.causal_fi.columns import layout_of
-from unpooled.methods.causal_fi.effects import AverageEffect, conditional, individual
-from unpooled.methods.causal_fi.families import family_of
+from unpooled.methods.causal_fi.effects import AveragedEffect, conditional, individual
 from unpooled.methods.causal_fi.fit import SETTLING, STARTED, TRIED, Sampler, fit
 from unpooled.methods.causal_fi.model import Model
-from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings
-from unpooled.methods.causal_fi.shifts import by_site
+from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings, by_site, outcome_family
+from unpooled.methods.causal_fi.stages import Augmenting
 from unpooled.methods.causal_fi.structures import STRUCTURES
 from unpooled.methods.method import Fit
+from unpooled.models.effects import PopulationAverage
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Arrays, Draws, Scaling
 from unpooled.protocol.rows import Rows
@@ -49,7 +48,9 @@ class CausalFIMethod:
         for name in dict.fromkeys(("linear", *_names(settings))):
             model = _model(name, context)
             stages[f"augmenting/{name}"] = Augmenting(model)
-            stages[f"effect/{name}"] = AverageEffect(model, settings.averaged == "completed")
+            stages[f"effect/{name}"] = PopulationAverage(
+                AveragedEffect(model, settings.averaged == "completed")
+            )
         return stages
 
     def fit(self, settings: CausalFISettings, context: CausalFIContext, seed: int) -> Procedure[Fit]:
@@ -57,7 +58,7 @@ class CausalFIMethod:
             return (yield from paper.fit(settings, context, seed))
         layout = layout_of(context)
         sizes = Sizes(context.covariates, len(layout.mean), context.sites)
-        sampler = Sampler(sizes, layout, family_of(context), context.shift, seed)
+        sampler = Sampler(sizes, layout, outcome_family(context), context.shift, seed)
         folds = self.folds(settings)
         return (
             yield from fit(
@@ -107,7 +108,7 @@ def _names(settings: CausalFISettings) -> tuple[str, ...]:
 
 
 def _model(structure: str, context: CausalFIContext) -> Model:
-    return Model(STRUCTURES[structure], layout_of(context), family_of(context))
+    return Model(STRUCTURES[structure], layout_of(context), outcome_family(context))
 
 
 def _at(context: CausalFIContext, draws: Draws, site: int) -> tuple[Model, Arrays]:

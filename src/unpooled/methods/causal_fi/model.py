@@ -13,20 +13,23 @@ from jaxtyping import Array, Float, Int
 
 from unpooled.maths.probit import log_probit
 from unpooled.methods.causal_fi.columns import Layout
-from unpooled.methods.causal_fi.families import Family, Gaussian
 from unpooled.methods.causal_fi.imputation import (
     CERTAIN,
     Matters,
     OnLine,
+    Open,
     S,
     Seen,
     T,
     Ways,
     complete,
     given_index,
+    on_numbers,
+    open_up,
+    shift_of,
 )
-from unpooled.methods.causal_fi.start import Open, on_numbers, open_up, shift_of
 from unpooled.methods.causal_fi.structures import Parts, Structure, predictor
+from unpooled.models.outcome_family import ClosedFamily, Gaussian
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
@@ -50,7 +53,7 @@ class Model(eqx.Module):
 
     structure: Structure = eqx.field(static=True)
     layout: Layout
-    family: Family
+    family: ClosedFamily
 
     def arms(self, draw: Arrays, rows: Rows, u: Array) -> Float[Array, "n 2"]:
         """The predictor of the outcome in either arm."""

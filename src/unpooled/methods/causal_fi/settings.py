@@ -1,4 +1,4 @@
-"""CausalFI's settings: every value checked when the study is read, before anything is sent."""
+"""What if values are not missing at random? Missing ones may be larger than what is seen would make them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,58 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from unpooled.methods.causal_fi.shifts import Shift
+from unpooled.errors import StudyError, nearest
 from unpooled.methods.settings import Conditions, MethodSettings
-from unpooled.protocol.records import IncompleteColumn
+from unpooled.models.outcome_family import ClosedFamily, Logit, family_of
+from unpooled.protocol.records import IncompleteColumn, Scaling
+
+ARMS = ("control", "treated")
+
+
+class Shift(BaseModel):
+    """One column's missing values, at every site and in both arms unless it is said where."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    column: str
+    size: float
+    """In sds of a number; in probits of a 0/1 column or of a count."""
+    arm: Literal["control", "treated"] | None = None
+    site: str | None = None
+
+
+def by_site(shifts: tuple[Shift, ...], scaling: Scaling) -> np.ndarray | None:
+    """[site, arm, feature]; None where nothing is shifted."""
+    if not any(shift.size for shift in shifts):
+        return None
+    sites = list(scaling.site_names)
+    columns = {column.name: (column.kind, column.width) for column in scaling.incomplete_columns}
+    first = dict(zip(columns, np.cumsum([0, *[width for _, width in columns.values()]]), strict=False))
+    found = np.zeros((len(sites), len(ARMS), sum(width for _, width in columns.values())))
+    for shift in shifts:
+        require_known("column", shift.column, list(columns), "an incomplete column of the study")
+        if columns[shift.column][0] == "categorical":
+            raise StudyError(
+                "a shift needs a column whose values can be larger",
+                found=f"'{shift.column}', a category",
+                remedy="shift a column of numbers, counts or 0/1",
+            )
+        if shift.site is not None:
+            require_known("site", shift.site, sites, "a site of the study")
+        where = [shift.site is None or name == shift.site for name in sites]
+        arms = [shift.arm is None or name == shift.arm for name in ARMS]
+        found[np.ix_(where, arms, [first[shift.column]])] += shift.size
+    return found
+
+
+def require_known(what: str, name: str, known: list[str], expected: str) -> None:
+    """A column, an arm or a site by a name that there is."""
+    if name not in known:
+        raise StudyError(
+            f"a shift's {what} must be {expected}", found=f"'{name}'", remedy=nearest(name, known)
+        )
 
 
 class CausalFISettings(MethodSettings):
@@ -69,3 +116,10 @@ class CausalFIContext:
     outcome_sd: float
     shift: np.ndarray | None = None
     """[site, arm, feature]: how far missing values differ from those at random; None if they do not."""
+
+
+def outcome_family(context: CausalFIContext) -> ClosedFamily:
+    """0/1 outcomes by a probit, which fits the closed forms of the imputation."""
+    found = family_of(context.family, context.outcome_mean, context.outcome_sd)
+    assert not isinstance(found, Logit)
+    return found

@@ -17,10 +17,9 @@ from unpooled.methods.causal_rff.classes.log_likelihoods import (
     of_outcome,
     of_treatment,
 )
-from unpooled.methods.causal_rff.gaussian.effects import GaussianModel
-from unpooled.methods.causal_rff.observed.design import Design
-from unpooled.methods.causal_rff.observed.regression import linear_predictor
-from unpooled.methods.outcomes import OutcomeScale
+from unpooled.methods.causal_rff.observed.regression import Design, linear_predictor
+from unpooled.methods.causal_rff.paper.effects import GaussianModel
+from unpooled.models.outcome_family import Family, Logit, individual_effect
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
@@ -31,7 +30,7 @@ class RegressionModel(eqx.Module):
     """Outcomes given x and arm, under one draw of the coefficients."""
 
     design: Design
-    outcome: OutcomeScale
+    family: Family
 
     def arms(self, draw: Arrays, rows: Rows) -> Float[Array, "n 2"]:
         """Expected outcome in either arm, or its logit."""
@@ -39,46 +38,46 @@ class RegressionModel(eqx.Module):
         return linear_predictor(features, draw["common"], draw["site"])
 
     def effect(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
-        both = self.outcome.expected(self.arms(draw, rows))
-        return self.outcome.standardised(both[:, 1] - both[:, 0])
+        both = self.family.mean(self.arms(draw, rows))
+        return self.family.standardised(both[:, 1] - both[:, 0])
 
     def individual(self, draw: Arrays, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
-        return self.outcome.individual(self.arms(draw, rows), draw["noise"], rows, key, correlation)
+        return individual_effect(self.family, self.arms(draw, rows), draw["noise"], rows, correlation, key)
 
     def log_density(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
         """log p(y | x, w)."""
         arm = rows.treatment.astype(int)
         said = self.arms(draw, rows)[jnp.arange(len(arm)), arm]
-        return self.outcome.log_density(rows, said, draw["noise"][arm])
+        return self.family.log_density(self.family.seen(rows.outcome), said, draw["noise"][arm])
 
 
 class ClassModel(eqx.Module):
     """Outcomes given x through the classes, under one draw of what the classes say."""
 
     columns: Columns
-    outcome: OutcomeScale
+    family: Family
 
     def effect(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
         """Σ_z p(z | x)·(θ₁z − θ₀z): the treatment is set, so it tells nothing of z."""
         views = Views(**draw)
         share = jax.nn.softmax(of_covariates(views, self.columns, rows), axis=1)
-        means = self.outcome.expected(views.outcome)
-        return self.outcome.standardised(share @ (means[1] - means[0]))
+        means = self.family.mean(views.outcome)
+        return self.family.standardised(share @ (means[1] - means[0]))
 
     def individual(self, draw: Arrays, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
         """The class is drawn given all that is known of a person, then the other arm's outcome given it."""
         views = Views(**draw)
         logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
-        logs = logs + of_outcome(views, rows, binary=self.outcome.binary)
+        logs = logs + of_outcome(views, rows, binary=isinstance(self.family, Logit))
         first, second = jax.random.split(key)
         chosen = jnp.argmax(logs + jax.random.gumbel(first, logs.shape), axis=1)
         both = views.outcome[:, chosen].T
-        return self.outcome.individual(both, views.noise, rows, second, correlation)
+        return individual_effect(self.family, both, views.noise, rows, correlation, second)
 
     def log_density(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
         views = Views(**draw)
         logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
-        said = of_outcome(views, rows, binary=self.outcome.binary, predictive=True)
+        said = of_outcome(views, rows, binary=isinstance(self.family, Logit), predictive=True)
         return jax.nn.logsumexp(logs + said, axis=1) - jax.nn.logsumexp(logs, axis=1)
 
 
@@ -86,18 +85,7 @@ Model = RegressionModel | ClassModel | GaussianModel
 """Of one draw its effects are [n]; of a bundle of draws that share much, [k, n]."""
 
 
-class AverageEffect(Stage):
-    """The site's ATE under each draw: the CATE averaged over its people."""
-
-    model: Model
-    reveals: ClassVar[str] = "draws of the average effect at this site"
-
-    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        effect = self.model.effect({**parameters.fixed, **parameters.per_site}, rows)
-        return Statistics(per_site={"effect": effect @ rows.present / jnp.sum(rows.present)})
-
-
-class HeldOut(Stage):
+class HeldOutDensity(Stage):
     """How likely each model finds the outcomes of people it has not seen."""
 
     models: tuple[Model, ...]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
 
-from unpooled.methods.causal_rff.candidate import Candidate, CandidateFit
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
-from unpooled.protocol.records import Parameters
+from unpooled.protocol.records import Draws, Parameters
 
 
 def fit(candidates: dict[str, Candidate], folds: int) -> Procedure[Fit]:
@@ -42,3 +42,29 @@ def _held_out(found: dict[str, CandidateFit], folds: int) -> Procedure[dict[str,
     reply = yield from ask("held_out", Parameters(fixed=fixed, per_site={"draws": each}))
     total = reply.summed["density"].sum(axis=0) / reply.summed["people"].sum()
     return {name: float(value) for name, value in zip(found, total, strict=True)}
+
+
+class CandidateFit(NamedTuple):
+    """Draws of the parameters: shared by all sites and by site; the same from the
+    fits without each fold, [fold, k, …] (None where nobody was held out); how it went."""
+
+    draws: Draws
+    without: Draws | None
+    diagnostics: dict[str, Any]
+
+
+def noise_sd(draws: Draws) -> float:
+    """The noise's sd over draws and arms, in standard units."""
+    return float(np.sqrt(np.mean(draws.shared["noise"])))
+
+
+class Candidate(Protocol):
+    """Fitted side by side with the others: the rounds are those of the longest."""
+
+    def learn(self, folds: int) -> Procedure[Any]:
+        """Find the mode; `folds` is 0 where nobody is held out."""
+        ...
+
+    def sample(self, learned: Any, folds: int) -> Procedure[CandidateFit]:
+        """Draw from the posterior about it, and fit without each fold."""
+        ...

@@ -8,29 +8,25 @@ import numpy as np
 
 from unpooled.errors import StudyError
 from unpooled.maths.fourier import frequencies
-from unpooled.methods.causal_rff.candidate import Candidate
 from unpooled.methods.causal_rff.classes.candidate import CLASSES, FOLD_ROUNDS, PEOPLE_PER_CLASS, Categorical
 from unpooled.methods.causal_rff.classes.log_likelihoods import Classes, Columns
 from unpooled.methods.causal_rff.classes.mixture import make_mixture
 from unpooled.methods.causal_rff.effects import (
-    AverageEffect,
     ClassModel,
-    HeldOut,
+    HeldOutDensity,
     Model,
     RegressionModel,
     each_draw,
     each_individual,
 )
-from unpooled.methods.causal_rff.fit import fit
-from unpooled.methods.causal_rff.gaussian import candidate as gaussian
-from unpooled.methods.causal_rff.gaussian.functions import Functions
-from unpooled.methods.causal_rff.observed.candidate import FOLD_STEPS, STEPS, Observed
-from unpooled.methods.causal_rff.observed.design import make_design
-from unpooled.methods.causal_rff.observed.regression import Regression
-from unpooled.methods.causal_rff.observed.site_terms import make_terms, width
-from unpooled.methods.causal_rff.settings import CausalRFFContext, CausalRFFSettings
+from unpooled.methods.causal_rff.fit import Candidate, fit
+from unpooled.methods.causal_rff.observed.candidate import FOLD_STEPS, STEPS, Observed, make_terms, width
+from unpooled.methods.causal_rff.observed.regression import Regression, make_design
+from unpooled.methods.causal_rff.paper import candidate as gaussian
+from unpooled.methods.causal_rff.paper.functions import Functions
+from unpooled.methods.causal_rff.settings import CausalRFFContext, CausalRFFSettings, outcome_family
 from unpooled.methods.method import Fit
-from unpooled.methods.outcomes import outcome_scale
+from unpooled.models.effects import SampleAverage
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling
 from unpooled.protocol.rows import Rows
@@ -62,7 +58,8 @@ class CausalRFFMethod:
             fourier_columns=columns,
             sites=scaling.sites,
             people=sum(scaling.counts),
-            binary_outcome=scaling.family == "binary",
+            family=scaling.family,
+            outcome_mean=scaling.outcome_mean,
             outcome_sd=scaling.outcome_sd,
             **gaussian.drawn_frequencies(settings, len(rates), seed, used="gaussian" in _names(settings)),
         )
@@ -71,17 +68,17 @@ class CausalRFFMethod:
         models, stages = _models(settings, context), dict[str, Stage]()
         if "observed" in models:
             stages["regression"] = Regression(
-                make_design(context), outcome_scale(context), width(settings, make_design(context))
+                make_design(context), outcome_family(context), width(settings, make_design(context))
             )
         if "categorical" in models:
             columns = _columns(context)
-            stages["classes"] = Classes(columns, outcome_scale(context), drawn=False)
-            stages["classes/drawn"] = Classes(columns, outcome_scale(context), drawn=True)
+            stages["classes"] = Classes(columns, outcome_family(context), drawn=False)
+            stages["classes/drawn"] = Classes(columns, outcome_family(context), drawn=True)
         if "gaussian" in models:
             stages |= gaussian.stages(settings, _functions(settings, context))
-        stages |= {f"effect/{name}": AverageEffect(model) for name, model in models.items()}
+        stages |= {f"effect/{name}": SampleAverage(model) for name, model in models.items()}
         if len(models) > 1:
-            stages["held_out"] = HeldOut(tuple(models.values()))
+            stages["held_out"] = HeldOutDensity(tuple(models.values()))
         return stages
 
     def fit(self, settings: CausalRFFSettings, context: CausalRFFContext, seed: int) -> Procedure[Fit]:
@@ -148,10 +145,10 @@ def _names(settings: CausalRFFSettings) -> tuple[str, ...]:
 def _models(settings: CausalRFFSettings, context: CausalRFFContext) -> dict[str, Model]:
     """What meets the rows, by candidate."""
     made = {
-        "observed": lambda: RegressionModel(make_design(context), outcome_scale(context)),
-        "categorical": lambda: ClassModel(_columns(context), outcome_scale(context)),
+        "observed": lambda: RegressionModel(make_design(context), outcome_family(context)),
+        "categorical": lambda: ClassModel(_columns(context), outcome_family(context)),
         "gaussian": lambda: gaussian.make_model(
-            settings, _functions(settings, context), outcome_scale(context)
+            settings, _functions(settings, context), outcome_family(context)
         ),
     }
     return {name: made[name]() for name in _names(settings)}

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from unpooled.maths.fourier import Kernel
 from unpooled.methods.settings import Conditions, MethodSettings
+from unpooled.models.outcome_family import Family, family_of
 
 
 class CausalRFFSettings(MethodSettings):
@@ -84,8 +85,19 @@ class CausalRFFContext:
     fourier_columns: np.ndarray
     sites: int
     people: int
-    binary_outcome: bool
+    family: str
+    outcome_mean: float
     outcome_sd: float
     latent_frequencies: np.ndarray
     """Of the continuous latent confounder's functions; empty unless it is Gaussian."""
     observed_frequencies: np.ndarray
+
+    @property
+    def binary_outcome(self) -> bool:
+        return self.family == "binary"
+
+
+def outcome_family(context: CausalRFFContext) -> Family:
+    """0/1 outcomes by a logit; every other outcome as a number with Gaussian noise."""
+    name = "binary" if context.binary_outcome else "continuous"
+    return family_of(name, context.outcome_mean, context.outcome_sd, link="logit")

@@ -13,15 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from unpooled.errors import UnpooledError
-from unpooled.methods.aipw.estimates import Estimates, of_scores, of_weights, stacked_scores, stacked_weights
-from unpooled.methods.aipw.fit import score_question
-from unpooled.methods.aipw.newton import STEPS
-from unpooled.methods.aipw.normal_equations import Shared
-from unpooled.methods.aipw.nuisances import EVERYBODY, judged_without, nuisances
-from unpooled.methods.aipw.regressions import Outcome, Treatment
-from unpooled.methods.aipw.scores import Scores, WeightedOutcomes
-from unpooled.methods.diagnostics.balance import Balance
-from unpooled.methods.diagnostics.regressors import regressors
+from unpooled.methods.aipw.fit import EVERYBODY, STEPS, judged_without, nuisances, score_question
+from unpooled.methods.aipw.model import (
+    Estimates,
+    Shared,
+    of_scores,
+    of_weights,
+    stacked_scores,
+    stacked_weights,
+)
+from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
+from unpooled.methods.diagnostics.balance import Balance, regressors
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.messages import Ask, Question, Together
 from unpooled.protocol.records import Arrays, Parameters, Record, Scaling

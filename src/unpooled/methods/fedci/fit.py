@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
+from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
 from unpooled.disclosure.by_site import Trace
 from unpooled.maths.regression import coefficients, draw
-from unpooled.methods.fedci.collapsed import Evidence
-from unpooled.methods.fedci.draws import mix
-from unpooled.methods.fedci.laplace import around, precision_of, prior_curvature
-from unpooled.methods.fedci.ridges import Ridges, fixed_by, ridges_of
+from unpooled.maths.triangles import unpack
+from unpooled.methods.fedci.effects import mix
+from unpooled.methods.fedci.model import Structure
 from unpooled.methods.fedci.settings import FedCISettings
+from unpooled.methods.fedci.stages import Evidence
 from unpooled.methods.fedci.subsample import refine, thinned
 from unpooled.methods.method import Fit
 from unpooled.optimise.lbfgs import Stopping
 from unpooled.optimise.minima import Minima
 from unpooled.optimise.minimise import descend
-from unpooled.optimise.objective import curvature
+from unpooled.optimise.objective import curvature, flatten
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Statistics
@@ -191,3 +194,79 @@ def _average(name: str, draws: Arrays) -> Procedure[np.ndarray]:
     fixed = {key: draws[key] for key in ("beta", "shift", "key")}
     reply = yield from ask(f"effect/{name}", Parameters(draws["free"], fixed))
     return np.moveaxis(np.asarray(reply.per_site["effect"]), 1, 2)
+
+
+RIDGE = 5.0
+
+
+@dataclass(frozen=True)
+class Ridges:
+    """Directions (of length one), residual sds and numbers of people of a ridge regression per arm."""
+
+    directions: np.ndarray
+    noise: np.ndarray
+    rows: np.ndarray
+
+
+def ridges_of(total: Arrays) -> Ridges:
+    gram = np.asarray(unpack(jnp.asarray(total["gram"])))
+    penalty = np.diag([1e-6, *np.full(gram.shape[-1] - 1, RIDGE)])
+    coefficient = np.stack(
+        [np.linalg.solve(g + penalty, m) for g, m in zip(gram, total["moment"], strict=True)]
+    )
+    fitted = np.einsum("af,af->a", coefficient, total["moment"])
+    residual = total["square"] - 2.0 * fitted + np.einsum("af,afg,ag->a", coefficient, gram, coefficient)
+    spent = np.array([np.trace(np.linalg.solve(g + penalty, g)) for g in gram])
+    count = gram[:, 0, 0]
+    freedom = np.maximum(count - spent, 0.1 * count)
+    sd = np.sqrt(np.maximum(residual, 1e-12) / freedom)
+    slopes = coefficient[:, 1:] + 1e-9
+    directions = slopes / np.linalg.norm(slopes, axis=1, keepdims=True)
+    return Ridges(directions, np.clip(0.7 * sd, 0.02, 1.5), count)
+
+
+def fixed_by(starts: list[Ridges], held: np.ndarray) -> Arrays:
+    """Which fold is held out, and what the priors of noise and directions rest on."""
+    return {
+        "fold": held,
+        "noise": np.log(np.stack([ridge.noise for ridge in starts])),
+        "direction": np.stack([ridge.directions for ridge in starts]),
+        "rows": np.stack([ridge.rows for ridge in starts]),
+    }
+
+
+DEGREES = 5
+LOOSEST = 0.5
+"""Least prior precision of any direction among the hyperparameters."""
+
+
+def around(mode: Arrays, precision: np.ndarray, count: int, seed: int) -> Arrays:
+    """θ ~ t(θ̂, precision⁻¹). Student's t: a posterior's tails are heavier than its mode's curvature tells."""
+    flat, unravel = flatten(jax.tree.map(lambda leaf: np.asarray(leaf)[None], mode))
+    rng = np.random.default_rng(seed)
+    normal = rng.standard_normal((count, flat.shape[1]))
+    stretched = normal * np.sqrt(DEGREES / rng.chisquare(DEGREES, (count, 1)))
+    # With precision CCᵀ, C⁻ᵀz has its inverse as covariance.
+    spread = solve_triangular(np.linalg.cholesky(precision), stretched.T, lower=True, trans=1).T
+    return unravel(flat + spread)
+
+
+def precision_of(hessian: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Prior and likelihood, the latter only where it narrows: no direction spreads beyond its prior."""
+    return _not_below(prior, LOOSEST) + _not_below(hessian - prior, 0.0)
+
+
+def _not_below(matrix: np.ndarray, least: float) -> np.ndarray:
+    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+    return (vectors * np.maximum(values, least)) @ vectors.T
+
+
+def prior_curvature(structure: Structure, free: Arrays, fixed: Arrays) -> np.ndarray:
+    """The Hessian of −log prior: the coordinator's own affair."""
+    return np.asarray(_prior_curvature(structure, free, fixed))
+
+
+@jax.jit
+def _prior_curvature(structure: Structure, free: Arrays, fixed: Arrays) -> jax.Array:
+    flat, unravel = ravel_pytree(free)
+    return jax.hessian(lambda point: -structure.log_prior(unravel(point), fixed))(flat)

@@ -7,13 +7,17 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from unpooled.methods.fedci import variational_effects as variational
-from unpooled.methods.fedci.collapsed import Evidence, FeatureEvidence, KernelEvidence, Ridge
-from unpooled.methods.fedci.draws import conditional_effects, individual_effects
-from unpooled.methods.fedci.effects import AverageEffect, HeldOut
+from unpooled.methods.fedci.effects import (
+    GaussianProcessAverage,
+    HeldOutErrors,
+    conditional_effects,
+    individual_effects,
+)
 from unpooled.methods.fedci.fit import fit
+from unpooled.methods.fedci.model import GRID, Kernel, Projection
+from unpooled.methods.fedci.paper import effects as paper
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
-from unpooled.methods.fedci.structures import GRID, Kernel, Projection
+from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence, Ridge
 from unpooled.methods.fedci.subsample import REFINEMENT, Thinned, share, thinned
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure
@@ -45,19 +49,19 @@ class FedCIMethod:
 
     def stages(self, settings: FedCISettings, context: FedCIContext) -> dict[str, Stage]:
         if settings.inference == "variational":
-            return variational.stages(settings, context)
+            return paper.stages(settings, context)
         evidences = _evidences(settings, context)
         stages: dict[str, Stage] = {"ridge": Ridge(), **evidences}
-        stages |= {f"effect/{name}": AverageEffect(evidence) for name, evidence in evidences.items()}
+        stages |= {f"effect/{name}": GaussianProcessAverage(evidence) for name, evidence in evidences.items()}
         if context.share < 1.0:
             stages |= {thinned(name): Thinned(evidence) for name, evidence in evidences.items()}
         if len(evidences) > 1:
-            stages["held_out"] = HeldOut(tuple(evidences.values()))
+            stages["held_out"] = HeldOutErrors(tuple(evidences.values()))
         return stages
 
     def fit(self, settings: FedCISettings, context: FedCIContext, seed: int) -> Procedure[Fit]:
         if settings.inference == "variational":
-            return (yield from variational.fit(settings, context, seed))
+            return (yield from paper.fit(settings, context, seed))
         evidences, folds = _evidences(settings, context), self.folds(settings)
         return (yield from fit(settings, evidences, folds, seed, context.share))
 
@@ -87,7 +91,7 @@ class FedCIMethod:
         self, settings: FedCISettings, context: FedCIContext, draws: Draws, rows: Rows, people: Rows
     ) -> np.ndarray:
         if settings.inference == "variational":
-            return variational.conditional_effects(settings, context, draws, rows, people)
+            return paper.conditional_effects(settings, context, draws, rows, people)
         return conditional_effects(_evidences(settings, context), draws.shared, rows, people, settings.draws)
 
     def individual_effects(
@@ -100,7 +104,7 @@ class FedCIMethod:
         seed: int,
     ) -> np.ndarray:
         if settings.inference == "variational":
-            return variational.individual_effects(settings, context, draws, rows, people)
+            return paper.individual_effects(settings, context, draws, rows, people)
         evidences = _evidences(settings, context)
         return individual_effects(
             evidences, draws.shared, rows, people, settings.draws, settings.noise_correlation

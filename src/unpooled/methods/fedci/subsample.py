@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unpooled.methods.fedci.collapsed import Evidence
+from unpooled.methods.fedci.stages import Evidence
 from unpooled.optimise.lbfgs import Stopping, lbfgs
 from unpooled.optimise.minima import Minima
 from unpooled.optimise.minimise import curved_axes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -11,13 +11,20 @@ from unpooled.disclosure.by_site import BySite
 from unpooled.errors import FitError
 from unpooled.maths.meta_analysis import SMALLEST_ERROR, Heterogeneity, heterogeneity, pool, shrunken
 from unpooled.maths.quantile_draws import independent_normals
-from unpooled.methods.aipw.estimates import Estimates, of_scores, told_by_site, told_with_interval
-from unpooled.methods.aipw.fit import score_question, told_of_fit
-from unpooled.methods.aipw.nuisances import EVERYBODY, coefficient_draws, judged_without, nuisances
-from unpooled.methods.meta_analysis.apart import Apart
+from unpooled.maths.triangles import unpack
+from unpooled.methods.aipw.fit import (
+    EVERYBODY,
+    coefficient_draws,
+    judged_without,
+    nuisances,
+    score_question,
+    told_of_fit,
+)
+from unpooled.methods.aipw.model import Estimates, System, of_scores, told_by_site, told_with_interval
 from unpooled.methods.meta_analysis.settings import MetaAnalysisSettings
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask
+from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Draws
 
 
@@ -77,3 +84,20 @@ def _require_spread(sites: Estimates) -> None:
             found="a site whose scores are all alike",
             remedy="leave the site out, or use AIPW, which judges all sites by one regression",
         )
+
+
+class Apart(NamedTuple):
+    """See `aipw.normal_equations.Sharing`; solutions are [batch, site, regression, feature]."""
+
+    sites: int
+    width: int
+
+    def shape(self, batch: int, regressions: int) -> tuple[int, ...]:
+        return batch, self.sites, regressions, self.width
+
+    def system(self, reply: Statistics) -> System:
+        sums = dict(reply.per_site)
+        return System(np.asarray(unpack(sums.pop("gram"))), np.asarray(sums.pop("score")), sums)
+
+    def own(self, solution: np.ndarray) -> np.ndarray:
+        return solution

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from unpooled.methods.aipw.effects import conditional, individual
-from unpooled.methods.aipw.newton import STEPS
-from unpooled.methods.aipw.scores import Scores
+from unpooled.methods.aipw.fit import STEPS
 from unpooled.methods.aipw.settings import AIPWContext
-from unpooled.methods.meta_analysis.apart import Apart
-from unpooled.methods.meta_analysis.fit import fit
-from unpooled.methods.meta_analysis.regressions import SiteOutcome, SiteTreatment
+from unpooled.methods.aipw.stages import Scores
+from unpooled.methods.meta_analysis.fit import Apart, fit
 from unpooled.methods.meta_analysis.settings import MetaAnalysisSettings
+from unpooled.methods.meta_analysis.stages import SiteOutcome, SiteTreatment
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling

@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_fi.families import individual_effect
 from unpooled.methods.causal_fi.paper.model import Model
-from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Arrays, Parameters
+from unpooled.models.outcome_family import individual_effect
+from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Stage
 
 PEOPLE = 128
 """How many are looked at at once."""
 
 
-class AverageEffect(Stage):
-    """The site's ATE under one draw, over people completed given their own treatment and outcome.
-
-    The average of τ(x, u_seen), as on paper, is biased where holes depend on the outcome. People weigh as a
-    Bayesian bootstrap has it, so that the draws are of the population's ATE.
-    """
+class NetworkAveragedEffect(eqx.Module):
+    """As `unpooled.methods.causal_fi.effects.AveragedEffect`, by the networks."""
 
     model: Model
     completed: bool = eqx.field(static=True)
-    """Or else given x and what is seen alone."""
-    reveals: ClassVar[str] = "draws of the average effect at this site"
 
-    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        draw = parameters.fixed
-        for_u, for_weights = jax.random.split(_key(draw, rows))
-        u = self._filled(draw, rows, for_u)
-        effect = self.model.effect(draw["outcome"], rows.covariates, u)
-        weight = rows.present * jax.random.exponential(for_weights, rows.present.shape)
-        return Statistics(per_site={"effect": effect @ weight / weight.sum()})
+    def effect(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, " n"]:
+        return self.model.effect(draw["outcome"], rows.covariates, self._filled(draw, rows, key))
 
     def _filled(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, "n u"]:
         if self.completed:

@@ -11,12 +11,12 @@ from jaxtyping import Array
 
 from unpooled.disclosure.by_site import Trace
 from unpooled.methods.causal_fi.paper import networks
-from unpooled.methods.causal_fi.paper.effects import AverageEffect, conditional, individual
-from unpooled.methods.causal_fi.paper.imputation import ImputationBound
+from unpooled.methods.causal_fi.paper.effects import NetworkAveragedEffect, conditional, individual
 from unpooled.methods.causal_fi.paper.model import Model, make_model, starts
-from unpooled.methods.causal_fi.paper.surrogates import SurrogateBound
+from unpooled.methods.causal_fi.paper.stages import ImputationBound, SurrogateBound
 from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings
 from unpooled.methods.method import Fit
+from unpooled.models.effects import PopulationAverage
 from unpooled.optimise.minima import Minima
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.optimise.stochastic import stochastic
@@ -33,7 +33,7 @@ def stages(settings: CausalFISettings, context: CausalFIContext) -> dict[str, St
     return {
         IMPUTATION: ImputationBound(model, settings.monte_carlo),
         SURROGATES: SurrogateBound(model, settings.monte_carlo),
-        EFFECT: AverageEffect(model, settings.averaged == "completed"),
+        EFFECT: PopulationAverage(NetworkAveragedEffect(model, settings.averaged == "completed")),
     }
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.methods.causal_fi.columns import layout_of
-from unpooled.methods.causal_fi.families import Family, Gaussian, family_of
 from unpooled.methods.causal_fi.paper import networks
 from unpooled.methods.causal_fi.paper.entries import Entries, make_entries
-from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings
+from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings, outcome_family
+from unpooled.models.outcome_family import ClosedFamily, Gaussian
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
@@ -23,7 +23,7 @@ class Model(eqx.Module):
     """p(u | y, w, x), p̂(u_mis | x, u_seen) and p̂(y | w, x, u)."""
 
     entries: Entries
-    family: Family
+    family: ClosedFamily
     start: Float[Array, ""]
     """The outcome's predictor where the network says 0."""
 
@@ -66,7 +66,7 @@ def _own(heads: Float[Array, "2 n ..."], rows: Rows) -> Float[Array, "n ..."]:
 
 def make_model(context: CausalFIContext) -> Model:
     """The model of one study, the same at the coordinator and at the sites."""
-    family = family_of(context)
+    family = outcome_family(context)
     return Model(make_entries(layout_of(context)), family, jnp.asarray(family.start()))
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from unpooled.disclosure.by_site import BySite, Trace
-from unpooled.methods.causal_rff.candidate import CandidateFit, noise_sd
+from unpooled.maths.borrowed_strength import partly_shared
 from unpooled.methods.causal_rff.classes import em, gibbs
-from unpooled.methods.causal_rff.classes.borrowed import borrowed
+from unpooled.methods.causal_rff.classes.cells import Cells, Counted, Variances, precision, prior_of, sums_of
 from unpooled.methods.causal_rff.classes.em import Learned, most_classes
 from unpooled.methods.causal_rff.classes.log_likelihoods import travelling
 from unpooled.methods.causal_rff.classes.mixture import Mixture
+from unpooled.methods.causal_rff.fit import CandidateFit, noise_sd
 from unpooled.optimise.procedure import Procedure, side_by_side
 from unpooled.protocol.records import Draws
 
@@ -79,3 +82,20 @@ def _told(learned: Learned) -> dict[str, Any]:
         "bounds": dict(zip(map(str, classes), learned.bounds.tolist(), strict=True)),
         "history": Trace(learned.history),
     }
+
+
+def borrowed(mixture: Mixture, mode: Learned) -> np.ndarray:
+    """Of one model, given everybody's chances of belonging to a class."""
+    state, people = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), (mode.states, mode.people))
+    by_cell = people.reshape(people.shape[0], -1)
+    return np.asarray(of_cells(mixture.outcome, jnp.tile(state.active, 2), by_cell, state.outcome))
+
+
+@jax.jit
+def of_cells(
+    cells: Cells, active: Array, people: Float[Array, "m c"], variances: Variances
+) -> Float[Array, "m m"]:
+    """The outcomes themselves do not matter, only how much the people of each cell tell."""
+    counted = Counted(people, jnp.zeros_like(people), jnp.zeros(2))
+    seen = sums_of(*precision(cells, counted, variances))
+    return partly_shared(seen, prior_of(cells, active, variances.values))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from unpooled.methods.outcomes import OutcomeScale
+from unpooled.models.outcome_family import Family, Logit
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Draws, Parameters
 from unpooled.protocol.rows import Rows
@@ -112,7 +112,7 @@ class Classes(Stage):
     """Counts and sums by class, under each person's chances of belonging to it or under one drawn class."""
 
     columns: Columns
-    outcome: OutcomeScale
+    family: Family
     drawn: bool = eqx.field(static=True)
     reveals: ClassVar[str] = (
         "by arm and latent class: expected number of people and sum of outcomes at this site; for sums over "
@@ -124,7 +124,7 @@ class Classes(Stage):
         views = Views(**fixed["views"], **parameters.per_site)
         use = rows.present * (rows.fold != fixed["fold"])
         logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
-        logs = logs + of_outcome(views, rows, binary=self.outcome.binary)
+        logs = logs + of_outcome(views, rows, binary=isinstance(self.family, Logit))
         if self.drawn:
             key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.site)
             chosen = jnp.argmax(logs + jax.random.gumbel(key, logs.shape), axis=1)
@@ -134,7 +134,7 @@ class Classes(Stage):
         entropy = -jnp.sum(use[:, None] * jax.scipy.special.xlogy(share, share))
         share = share * use[:, None]
         arms = jnp.stack([1.0 - rows.treatment, rows.treatment])
-        outcome = self.outcome.seen(rows)
+        outcome = self.family.seen(rows.outcome)
         ones, numbers = self.columns.ones(rows), self.columns.numbers(rows)
         return Statistics(
             {

@@ -11,11 +11,12 @@ import jax
 import numpy as np
 
 from unpooled.disclosure.by_site import BySite
-from unpooled.methods.causal_rff.candidate import CandidateFit, noise_sd
+from unpooled.methods.causal_rff.fit import CandidateFit, noise_sd
 from unpooled.methods.causal_rff.observed import modes
-from unpooled.methods.causal_rff.observed.design import Design
 from unpooled.methods.causal_rff.observed.modes import Mode, Terms
-from unpooled.methods.causal_rff.observed.regression import Sums, sums_of
+from unpooled.methods.causal_rff.observed.regression import Design, PartlyShared, Sums, outline, sums_of
+from unpooled.methods.causal_rff.observed.transfer import Covariance, Transfer, make_together
+from unpooled.methods.causal_rff.settings import CausalRFFSettings
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.records import Arrays, Draws, Parameters
 
@@ -158,3 +159,18 @@ def _at(length: float, drawn: dict[str, np.ndarray]) -> Draws:
         "length": np.full(len(drawn["noise"]), length),
     }
     return Draws(rest, {"site": drawn["site"]})
+
+
+def width(settings: CausalRFFSettings, design: Design) -> int:
+    """In how many of the features a site may differ."""
+    return 1 if settings.site_terms in ("offsets", "none") else design.width
+
+
+def make_terms(settings: CausalRFFSettings, design: Design, *, sites: int, binary: bool) -> Terms:
+    differ = settings.site_terms in ("offsets", "deviations")
+    coefficients = outline(design, width(settings, design), differ=differ, binary=binary)
+    if settings.site_terms == "covariance":
+        return make_together(coefficients, Covariance(sites))
+    if settings.site_terms == "transfer":
+        return make_together(coefficients, Transfer(sites, settings.symmetric, settings.transfer))
+    return PartlyShared(coefficients)

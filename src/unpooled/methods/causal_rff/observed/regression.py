@@ -1,8 +1,4 @@
-"""Observed confounders: the outcome regressed on features of x, coefficients shared by the sites in part.
-
-One round of sums is all the sites give; variances, length-scale and coefficients follow at the coordinator.
-A row of arm a has the design [φ, c_a φ] with c = ∓½: what both arms share, and the effect.
-"""
+"""The features in which outcomes are regressed: an intercept, a linear part, and random Fourier features."""
 
 from __future__ import annotations
 
@@ -12,17 +8,57 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from unpooled.maths import borrowed_strength
 from unpooled.maths import partially_pooled as pooling
+from unpooled.maths.fourier import fourier_features
 from unpooled.maths.triangles import pack, unpack
-from unpooled.methods.causal_rff.observed.design import Design
-from unpooled.methods.outcomes import OutcomeScale
+from unpooled.methods.causal_rff.settings import CausalRFFContext
+from unpooled.models.outcome_family import Family, Logit
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
+
+
+class Design(eqx.Module):
+    """φ(x) = [1, x, Fourier features of some columns]; the seed makes its frequencies everywhere alike."""
+
+    frequencies: Float[Array, "b c"]
+    columns: Int[Array, " c"]
+    linear: int = eqx.field(static=True)
+
+    def features(self, covariates: Float[Array, "n d"], length: Array) -> Float[Array, "n f"]:
+        parts = [jnp.ones((covariates.shape[0], 1)), covariates]
+        if self.frequencies.size:
+            parts.append(fourier_features(self.frequencies, covariates[:, self.columns], length))
+        return jnp.concatenate(parts, axis=1)
+
+    @property
+    def width(self) -> int:
+        return 1 + self.linear + 2 * self.frequencies.shape[0]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Length-scales tried, all in one message: from half to four times the width of the data."""
+        if not self.frequencies.size:
+            return np.ones(1)
+        return np.array([0.5, 1.0, 2.0, 4.0]) * np.sqrt(self.frequencies.shape[1])
+
+    @property
+    def part(self) -> np.ndarray:
+        """Of each feature: 0 the intercept, 1 linear, 2 Fourier."""
+        return np.repeat([0, 1, 2], [1, self.linear, 2 * self.frequencies.shape[0]])
+
+
+def make_design(context: CausalRFFContext) -> Design:
+    return Design(
+        jnp.asarray(context.frequencies),
+        jnp.asarray(context.fourier_columns),
+        context.covariates,
+    )
+
 
 CODES = np.array([[1.0, -0.5], [1.0, 0.5]])
 """Of each arm: how its rows see (what is shared, the effect)."""
@@ -49,7 +85,7 @@ class Regression(Stage):
     """Gram matrices of the features by arm; a site's own only where sites differ in every coefficient."""
 
     design: Design
-    outcome: OutcomeScale
+    family: Family
     width: int = eqx.field(static=True)
     """In how many of the features a site may differ: 1 (offsets) or all."""
     reveals: ClassVar[str] = (
@@ -62,7 +98,7 @@ class Regression(Stage):
         use = rows.present * (rows.fold != fixed["fold"])
         features = self.design.features(rows.covariates, fixed["length"])
         weight, response, level = jnp.ones_like(use), rows.outcome, jnp.zeros_like(use)
-        if self.outcome.binary:
+        if isinstance(self.family, Logit):
             weight, response, level = self._working(parameters, features, rows)
         arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * use
         gram = jnp.einsum("an,nf,ng->afg", arms * weight, features, features)
@@ -84,8 +120,12 @@ class Regression(Stage):
         both = linear_predictor(features, parameters.fixed["common"], parameters.per_site["site"])
         logit = both[jnp.arange(len(arm)), arm]
         chance = jax.nn.sigmoid(logit)
-        weight, slope = chance * (1.0 - chance), self.outcome.seen(rows) - chance
-        level = self.outcome.log_density(rows, logit, weight) - slope * logit - 0.5 * weight * logit**2
+        weight, slope = chance * (1.0 - chance), self.family.seen(rows.outcome) - chance
+        level = (
+            self.family.log_density(self.family.seen(rows.outcome), logit, weight)
+            - slope * logit
+            - 0.5 * weight * logit**2
+        )
         return weight, slope + weight * logit, level
 
 

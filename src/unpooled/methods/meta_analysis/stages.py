@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from unpooled.methods.aipw.regressions import outcome_sums, packed, treatment_sums
+from unpooled.methods.aipw.stages import outcome_sums, packed, treatment_sums
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from unpooled.maths import arms
 from unpooled.maths.regression import Posterior, Sums, posterior
 from unpooled.maths.triangles import pack, unpack
-from unpooled.methods.fedci.structures import Kernel, Projection, Structure
+from unpooled.methods.fedci.model import Kernel, Projection, Structure
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows

@@ -23,10 +23,10 @@ from jaxtyping import Array, Float
 
 from unpooled.maths import networks
 from unpooled.maths.wishart import Wishart, divergence, draw_factors, two_arm_wishart
-from unpooled.methods.fedci.collapsed import KernelEvidence, arm_indicators
 from unpooled.methods.fedci.effects import WeightDraws, shared_arms
+from unpooled.methods.fedci.model import Kernel
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
-from unpooled.methods.fedci.structures import Kernel
+from unpooled.methods.fedci.stages import KernelEvidence, arm_indicators
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows

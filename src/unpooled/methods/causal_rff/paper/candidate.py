@@ -10,15 +10,15 @@ import numpy as np
 
 from unpooled.disclosure.by_site import BySite, Trace
 from unpooled.maths.fourier import frequencies
-from unpooled.methods.causal_rff.candidate import CandidateFit
 from unpooled.methods.causal_rff.classes.log_likelihoods import Columns
-from unpooled.methods.causal_rff.gaussian import posterior
-from unpooled.methods.causal_rff.gaussian.bound import Bound, start
-from unpooled.methods.causal_rff.gaussian.effects import GaussianModel
-from unpooled.methods.causal_rff.gaussian.functions import MODELS, Functions
-from unpooled.methods.causal_rff.gaussian.latent import Sampler
+from unpooled.methods.causal_rff.fit import CandidateFit
+from unpooled.methods.causal_rff.paper import posterior
+from unpooled.methods.causal_rff.paper.bound import Bound, start
+from unpooled.methods.causal_rff.paper.effects import GaussianModel
+from unpooled.methods.causal_rff.paper.functions import MODELS, Functions
+from unpooled.methods.causal_rff.paper.posterior import Sampler
 from unpooled.methods.causal_rff.settings import CausalRFFContext, CausalRFFSettings
-from unpooled.methods.outcomes import OutcomeScale
+from unpooled.models.outcome_family import Family
 from unpooled.optimise.minima import Minima
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.optimise.stochastic import stochastic
@@ -114,8 +114,8 @@ def make_bound(settings: CausalRFFSettings, functions: Functions) -> Bound:
     return Bound(functions, jnp.asarray(settings.regulariser), settings.monte_carlo)
 
 
-def make_model(settings: CausalRFFSettings, functions: Functions, outcome: OutcomeScale) -> GaussianModel:
-    return GaussianModel(_sampler(settings, functions), outcome)
+def make_model(settings: CausalRFFSettings, functions: Functions, family: Family) -> GaussianModel:
+    return GaussianModel(_sampler(settings, functions), family)
 
 
 def make_candidate(settings: CausalRFFSettings, functions: Functions, *, sites: int, seed: int) -> Gaussian:

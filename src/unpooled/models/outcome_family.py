@@ -1,11 +1,11 @@
-"""What an outcome is: a number with Gaussian noise, 0/1 by a probit, or a Poisson count.
+"""Outcome families: numbers with Gaussian noise, 0/1 outcomes by a probit or a logit, Poisson counts.
 
-Sites standardise every outcome; a family reads it back on its own scale, and gives effects in standard units.
+Sites standardise every outcome. A family reads it back on its own scale; effects are in standard units.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,7 +17,6 @@ from jaxtyping import Array, Float
 from scipy.special import ndtri
 
 from unpooled.maths.probit import log_probit
-from unpooled.methods.causal_fi.settings import CausalFIContext
 from unpooled.protocol.rows import Rows
 
 LEAST = 1e-6
@@ -26,7 +25,7 @@ STEEPEST = 15.0
 """Log of the largest rate."""
 
 
-class Working(NamedTuple):
+class WorkingResponse(NamedTuple):
     """An outcome as the model linearised about its predictor η sees it: η + residual, weighing so much."""
 
     residual: Array
@@ -49,14 +48,17 @@ class Gaussian(eqx.Module):
         """E[y] where η is normal with this mean and variance."""
         return predictor
 
-    def working(self, outcome: Array, predictor: Array) -> Working:
-        return Working(outcome - predictor, jnp.ones_like(predictor))
+    def working(self, outcome: Array, predictor: Array) -> WorkingResponse:
+        return WorkingResponse(outcome - predictor, jnp.ones_like(predictor))
+
+    def log_density(self, outcome: Array, predictor: Array, noise: Array) -> Array:
+        return -0.5 * ((outcome - predictor) ** 2 / noise + jnp.log(2.0 * jnp.pi * noise))
 
     def standardised(self, difference: Array) -> Array:
         return difference
 
 
-class Bernoulli(eqx.Module):
+class Probit(eqx.Module):
     """P(y = 1) = Φ(η)."""
 
     rate: Float[Array, ""]
@@ -72,14 +74,37 @@ class Bernoulli(eqx.Module):
     def mean(self, predictor: Array, variance: Array | float = 0.0) -> Array:
         return ndtr(predictor / jnp.sqrt(1.0 + variance))
 
-    def log_density(self, outcome: Array, predictor: Array) -> Array:
+    def log_density(self, outcome: Array, predictor: Array, noise: Array | None = None) -> Array:
         return log_probit(jnp.where(outcome > 0.5, predictor, -predictor))
 
-    def working(self, outcome: Array, predictor: Array) -> Working:
+    def working(self, outcome: Array, predictor: Array) -> WorkingResponse:
         """Fisher's scoring."""
         rate = jnp.clip(ndtr(predictor), LEAST, 1.0 - LEAST)
         slope = jnp.maximum(jst.norm.pdf(predictor), LEAST)
-        return Working((outcome - rate) / slope, slope**2 / (rate * (1.0 - rate)))
+        return WorkingResponse((outcome - rate) / slope, slope**2 / (rate * (1.0 - rate)))
+
+    def draw(self, predictor: Array, key: Array) -> Array:
+        return jax.random.bernoulli(key, self.mean(predictor)).astype(float)
+
+    def standardised(self, difference: Array) -> Array:
+        return difference / self.sd
+
+
+class Logit(eqx.Module):
+    """P(y = 1) = 1/(1 + exp(−η))."""
+
+    rate: Float[Array, ""]
+    sd: Float[Array, ""]
+    learns_noise: ClassVar[bool] = False
+
+    def seen(self, standardised: Array) -> Array:
+        return (standardised > 0.0).astype(float)
+
+    def mean(self, predictor: Array) -> Array:
+        return jax.nn.sigmoid(predictor)
+
+    def log_density(self, outcome: Array, predictor: Array, noise: Array | None = None) -> Array:
+        return jax.nn.log_sigmoid(jnp.where(outcome > 0.5, predictor, -predictor))
 
     def draw(self, predictor: Array, key: Array) -> Array:
         return jax.random.bernoulli(key, self.mean(predictor)).astype(float)
@@ -104,12 +129,12 @@ class Poisson(eqx.Module):
     def mean(self, predictor: Array, variance: Array | float = 0.0) -> Array:
         return jnp.exp(jnp.minimum(predictor + 0.5 * variance, STEEPEST))
 
-    def log_density(self, outcome: Array, predictor: Array) -> Array:
+    def log_density(self, outcome: Array, predictor: Array, noise: Array | None = None) -> Array:
         return outcome * predictor - self.mean(predictor) - gammaln(outcome + 1.0)
 
-    def working(self, outcome: Array, predictor: Array) -> Working:
+    def working(self, outcome: Array, predictor: Array) -> WorkingResponse:
         rate = jnp.maximum(self.mean(predictor), LEAST)
-        return Working((outcome - rate) / rate, rate)
+        return WorkingResponse((outcome - rate) / rate, rate)
 
     def draw(self, predictor: Array, key: Array) -> Array:
         return jax.random.poisson(key, self.mean(predictor)).astype(float)
@@ -118,23 +143,26 @@ class Poisson(eqx.Module):
         return difference / self.sd
 
 
-Family = Gaussian | Bernoulli | Poisson
+ClosedFamily = Gaussian | Probit | Poisson
+"""Families whose mean over a normal predictor has a closed form."""
+Family = ClosedFamily | Logit
 
 
-def family_of(context: CausalFIContext) -> Family:
-    """By the name the study gives."""
-    if context.family == "continuous":
+def family_of(name: str, mean: float, sd: float, *, link: Literal["probit", "logit"] = "probit") -> Family:
+    """The family a study names; `mean` and `sd` are those of the outcome before it was standardised."""
+    if name == "continuous":
         return Gaussian()
-    made = {"binary": Bernoulli, "count": Poisson}[context.family]
-    return made(jnp.asarray(context.outcome_mean), jnp.asarray(context.outcome_sd))
+    binary = Probit if link == "probit" else Logit
+    made = {"binary": binary, "count": Poisson}[name]
+    return made(jnp.asarray(mean), jnp.asarray(sd))
 
 
 def individual_effect(
     family: Family, both: Float[Array, "n 2"], noise: Array, rows: Rows, correlation: Array, key: Array
 ) -> Float[Array, " n"]:
-    """(2w − 1)(y − y_mis): the other arm's outcome with its noise, which may go with the one seen.
+    """(2w − 1)(y − y_mis): y_mis is drawn from the other arm, its noise correlated with the observed one.
 
-    0/1 outcomes and counts have no noise of their own to go with, so there the two are independent.
+    0/1 outcomes and counts have no additive noise, so for them the two outcomes are independent.
     """
     arm, person = rows.treatment.astype(int), jnp.arange(len(both))
     seen, other = family.seen(rows.outcome), both[person, 1 - arm]

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_rff.gaussian.functions import Functions, log_chance, log_normal
-from unpooled.methods.causal_rff.gaussian.latent import Latent, Sampler
-from unpooled.methods.outcomes import OutcomeScale
+from unpooled.methods.causal_rff.paper.functions import Functions, log_chance, log_normal
+from unpooled.methods.causal_rff.paper.posterior import Latent, Sampler
+from unpooled.models.outcome_family import Family, individual_effect
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
@@ -29,7 +29,7 @@ class GaussianModel(eqx.Module):
     """Outcomes given x through z, under one bundle: {"point", "key", "coefficients" [K, f, 2] of a site}."""
 
     sampler: Sampler
-    outcome: OutcomeScale
+    family: Family
 
     @property
     def functions(self) -> Functions:
@@ -55,7 +55,7 @@ class GaussianModel(eqx.Module):
             return total + (chance[1] - chance[0]) / len(z), None
 
         nothing = jnp.zeros((own.shape[0], z.shape[1]))
-        return self.outcome.standardised(jax.lax.scan(add, nothing, z)[0])
+        return self.family.standardised(jax.lax.scan(add, nothing, z)[0])
 
     def individual(self, draw: Arrays, rows: Rows, key: Array, correlation: Array) -> Float[Array, "k n"]:
         """z is drawn given all that is known of a person, then the other arm's outcome given it."""
@@ -67,7 +67,7 @@ class GaussianModel(eqx.Module):
             for_z, for_noise = jax.random.split(leaves[1])
             z = self.sampler.given_all(draw["point"], rows, y, w, for_z).z
             both = self._features(draw, z) @ leaves[0]
-            return self.outcome.individual(both, noise, rows, for_noise, correlation)
+            return individual_effect(self.family, both, noise, rows, correlation, for_noise)
 
         return jax.lax.map(one, (own, jax.random.split(key, own.shape[0])))
 

@@ -1,4 +1,4 @@
-"""Stage 2: p̂(u_mis | x, u_seen) and p̂(y | w, x, u), learned from people completed by stage 1."""
+"""Stage 1: p(u | y, w, x), learned from the entries that are seen."""
 
 from __future__ import annotations
 
@@ -15,6 +15,33 @@ from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Objective
+
+
+class ImputationBound(Objective):
+    """−ELBO of Eq. (fed-obj): S_s = −E_q log p(u_seen | y, w, x; θ)."""
+
+    model: Model
+    monte_carlo: int = eqx.field(static=True)
+    one_exchange: ClassVar[bool] = True
+    reveals: ClassVar[str] = (
+        "the expected log likelihood of what is seen of the site's incomplete confounders, and its gradient"
+    )
+
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        keys = jax.random.split(jax.random.wrap_key_data(parameters.fixed["key"]), self.monte_carlo)
+        logs = jax.lax.map(
+            lambda key: observed_log_likelihood(self.model, networks.draw(parameters.free, key), rows), keys
+        )
+        return Statistics(-jnp.mean(logs))
+
+    def value(self, parameters: Parameters, statistics: Statistics) -> Array:
+        return statistics.summed + networks.divergence(parameters.free)
+
+
+def observed_log_likelihood(model: Model, imputation: Arrays, rows: Rows) -> Float[Array, ""]:
+    """Σ log p(u_j | y, w, x) over the entries that are seen."""
+    logs = model.entries.log_density(model.given_outcome(imputation, rows), rows.incomplete)
+    return jnp.sum(logs * model.entries.by_column(rows.seen) * rows.present[:, None])
 
 
 class Pseudo(NamedTuple):
@@ -43,7 +70,7 @@ class SurrogateBound(Objective):
             for_first, for_both, for_rows = jax.random.split(key, 3)
             imputation = networks.draw(parameters.fixed["imputation"], for_first)
             made = pseudo(self.model, imputation, rows, jax.random.fold_in(for_rows, rows.site))
-            return log_likelihood(self.model, networks.draw(parameters.free, for_both), rows, made)
+            return surrogate_log_likelihood(self.model, networks.draw(parameters.free, for_both), rows, made)
 
         keys = jax.random.split(jax.random.wrap_key_data(parameters.fixed["key"]), self.monte_carlo)
         return Statistics(-jnp.mean(jax.lax.map(one, keys)))
@@ -67,7 +94,7 @@ def pseudo(model: Model, imputation: Arrays, rows: Rows, key: Array) -> Pseudo:
     return Pseudo(model.completed(imputation, rows, for_u), shown)
 
 
-def log_likelihood(model: Model, surrogates: Arrays, rows: Rows, made: Pseudo) -> Float[Array, ""]:
+def surrogate_log_likelihood(model: Model, surrogates: Arrays, rows: Rows, made: Pseudo) -> Float[Array, ""]:
     """Of the entries that are not shown, and of the outcomes."""
     said = model.given_shown(surrogates["confounders"], rows.covariates, made.u, made.shown)
     hidden = 1.0 - model.entries.by_column(made.shown)

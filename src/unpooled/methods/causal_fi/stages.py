@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from unpooled.maths.triangles import pack
-from unpooled.methods.causal_fi import levels
+from unpooled.methods.causal_fi.columns import level_sums
+from unpooled.methods.causal_fi.imputation import shift_of
 from unpooled.methods.causal_fi.model import Model, with_one
-from unpooled.methods.causal_fi.start import shift_of
 from unpooled.methods.causal_fi.structures import predictor
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
@@ -51,7 +51,7 @@ class Augmenting(Stage):
     def _confounders(self, draw: Arrays, rows: Rows, u: jax.Array, use: jax.Array, key: jax.Array) -> Arrays:
         g, steps = with_one(rows, u), draw["confounders"]["steps"]
         filled = eqx.tree_at(lambda rows: rows.incomplete, rows, u)
-        answered = levels.sums(self.model.layout, steps, filled, use, shift_of(draw, rows), key)
+        answered = level_sums(self.model.layout, steps, filled, use, shift_of(draw, rows), key)
         return {"confounders": pack(g.T @ (use[:, None] * g)), "steps": answered}
 
     def _treatment(

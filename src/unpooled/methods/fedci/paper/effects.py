@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Array
 
 from unpooled.disclosure.by_site import Trace
-from unpooled.methods.fedci import draws as by_structure
-from unpooled.methods.fedci.collapsed import Evidence, KernelEvidence
-from unpooled.methods.fedci.effects import AverageEffect
+from unpooled.methods.fedci import effects as by_structure
+from unpooled.methods.fedci.effects import GaussianProcessAverage
+from unpooled.methods.fedci.paper.bound import Sample, make_bound, outcomes, sample, start
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
-from unpooled.methods.fedci.variational import Sample, make_bound, outcomes, sample, start
+from unpooled.methods.fedci.stages import Evidence, KernelEvidence
 from unpooled.methods.method import Fit
 from unpooled.optimise.minima import Minima
 from unpooled.optimise.procedure import Procedure, ask
@@ -28,14 +28,14 @@ from unpooled.protocol.stage import Stage
 NAME = "variational"
 
 
-class VariationalEffect(Stage):
+class VariationalAverage(Stage):
     """The site's ATE under each draw from q; μ and the kernel travel once, for all draws."""
 
     evidence: KernelEvidence
-    reveals: ClassVar[str] = AverageEffect.reveals
+    reveals: ClassVar[str] = GaussianProcessAverage.reveals
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        average = AverageEffect(self.evidence)
+        average = GaussianProcessAverage(self.evidence)
 
         def one(draw: Arrays) -> Array:
             inner = _as_structure(self.evidence, parameters.free, draw)
@@ -54,7 +54,7 @@ def _as_structure(evidence: KernelEvidence, free: Arrays, draw: Arrays) -> Array
 def stages(settings: FedCISettings, context: FedCIContext) -> dict[str, Stage]:
     """The bound, and the average effects."""
     bound = make_bound(settings, context)
-    return {NAME: bound, f"effect/{NAME}": VariationalEffect(bound.evidence)}
+    return {NAME: bound, f"effect/{NAME}": VariationalAverage(bound.evidence)}
 
 
 def fit(settings: FedCISettings, context: FedCIContext, seed: int) -> Procedure[Fit]:

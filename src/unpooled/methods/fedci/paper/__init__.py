@@ -1,0 +1,1 @@
+"""The paper's own inference: a variational bound with Wishart and Gaussian approximations."""

@@ -1,0 +1,1 @@
+"""What methods share: outcome families, average and individual effects, networks."""
