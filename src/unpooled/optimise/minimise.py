@@ -18,7 +18,7 @@ STRETCH = 15
 """Evaluations before the curvature is looked at (again): by then the old units hold the descent up."""
 
 
-def descend(
+def minimise(
     name: str, objective: Objective, starts: Arrays, scales: Arrays, fixed: Arrays, stopping: Stopping
 ) -> Procedure[Minima]:
     """L-BFGS on a batch of like problems (a whole and its folds); the first problem's curvature serves all.

@@ -38,7 +38,7 @@ class Source(BaseModel):
         return self
 
 
-class Method(BaseModel):
+class MethodChoice(BaseModel):
     """The method's name; every other key is one of its settings, checked by the method itself."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -69,7 +69,7 @@ class Study(BaseModel):
     diagnostics: bool = False
     """Whether balance, overlap and simpler estimates are asked for in the same rounds, for the report."""
     columns: Columns
-    method: Method = Method()
+    method: MethodChoice = MethodChoice()
     sites: dict[str, Source] = Field(default_factory=dict)
 
     def __init__(self, **values: Any) -> None:

@@ -11,7 +11,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from unpooled.engines.nvflare.wire import ASK, QUESTION, REPLY
-from unpooled.site.gateway import Desk
+from unpooled.site.gateway import Gateway
 
 
 class Executor(FlareExecutor):
@@ -19,7 +19,7 @@ class Executor(FlareExecutor):
 
     def __init__(self) -> None:
         super().__init__()
-        self._desk: Desk | None = None
+        self._desk: Gateway | None = None
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
@@ -29,7 +29,7 @@ class Executor(FlareExecutor):
             return make_reply(ReturnCode.TASK_UNKNOWN)
         if self._desk is None:
             # NVIDIA FLARE's workspace is the kit, which stands in the site's own folder.
-            self._desk = Desk(Path(str(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT))).absolute().parent)
+            self._desk = Gateway(Path(str(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT))).absolute().parent)
         reply = Shareable()
         reply[REPLY] = self._desk.answer(sealed)
         return reply

@@ -11,16 +11,16 @@ from unpooled.errors import DataError
 from unpooled.maths.quantile_draws import independent_normals
 from unpooled.methods.aipw.model import (
     Estimates,
-    Shared,
-    Sharing,
+    PooledRegressions,
+    Pooling,
     average,
     of_scores,
     of_weights,
     penalty,
+    site_numbers,
     stacked_scores,
     stacked_weights,
-    told_by_site,
-    told_with_interval,
+    with_interval,
 )
 from unpooled.methods.aipw.settings import AIPWSettings
 from unpooled.methods.method import Fit
@@ -29,29 +29,29 @@ from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Draws, Parameters
 
 
-def fit(settings: AIPWSettings, sharing: Shared, seed: int, scale: float) -> Procedure[Fit]:
-    """`scale` is the outcome's sd: what is told is in the outcome's units."""
+def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: float) -> Procedure[Fit]:
+    """`scale` is the outcome's sd: what is numbers is in the outcome's units."""
     without = judged_without(settings.folds)
     treatment = None if settings.estimator == "difference" else without
     outcome = without if settings.estimator == "aipw" else np.array([EVERYBODY])
     asked = outcome if outcome[-1] == EVERYBODY else np.append(outcome, EVERYBODY)
-    known = yield from nuisances(sharing, settings.ridge, treatment, asked)
+    known = yield from nuisances(pooling, settings.ridge, treatment, asked)
     if settings.estimator == "aipw":
         reply = yield from ask("scores", score_question(known, len(without)))
         people, found, stack = reply.per_site["people"][0], of_scores, stacked_scores
     else:
-        reply = yield from ask("weighted_outcomes", _weight_question(known, sharing))
+        reply = yield from ask("weighted_outcomes", _weight_question(known, pooling))
         _require_two(reply.per_site["people"])
         people, found, stack = reply.per_site["people"][0].sum(axis=1), of_weights, stacked_weights
     sums = jax.tree.map(lambda leaf: leaf[0], reply.per_site)
     sites, stacked = found(sums), found(stack(sums))
-    drawn = coefficient_draws(sharing, known.outcome, settings.draws, [seed, 4])
+    drawn = coefficient_draws(pooling, known.outcome, settings.draws, [seed, 4])
     diagnostics = {
         "estimator": settings.estimator,
-        "sites": told_by_site(sites, scale),
-        "overall": told_with_interval(average(sites, people), scale),
-        "stacked": told_with_interval(stacked, scale),
-        **told_of_fit(known, reply),
+        "sites": site_numbers(sites, scale),
+        "overall": with_interval(average(sites, people), scale),
+        "stacked": with_interval(stacked, scale),
+        **propensity_summary(known, reply),
     }
     return Fit(Draws(by_site=drawn), site_draws(sites, people, settings.draws, seed), diagnostics)
 
@@ -70,7 +70,7 @@ def site_draws(sites: Estimates, people: np.ndarray, count: int, seed: int) -> n
     return sites.estimate + independent_normals(count, share * sites.error, [seed, 5]) / share
 
 
-def told_of_fit(known: Nuisances, reply: Statistics) -> dict[str, Any]:
+def propensity_summary(known: Nuisances, reply: Statistics) -> dict[str, Any]:
     """How the propensities came about."""
     steps = known.treatment or Propensity(np.zeros(0), 0, True)
     return {
@@ -79,9 +79,9 @@ def told_of_fit(known: Nuisances, reply: Statistics) -> dict[str, Any]:
     }
 
 
-def _weight_question(known: Nuisances, sharing: Shared) -> Parameters:
+def _weight_question(known: Nuisances, pooling: PooledRegressions) -> Parameters:
     """Without a treatment regression everybody's propensity is ½, so all weigh alike."""
-    alike = np.zeros((1, sharing.sites, sharing.width))
+    alike = np.zeros((1, pooling.sites, pooling.width))
     found = alike if known.treatment is None else known.treatment.coefficients
     return Parameters(per_site={"treatment": np.swapaxes(found, 0, 1)[None]})
 
@@ -124,20 +124,20 @@ def judged_without(folds: int) -> np.ndarray:
 
 
 def nuisances(
-    sharing: Sharing, ridge: float, treatment: np.ndarray | None, outcome: np.ndarray
+    pooling: Pooling, ridge: float, treatment: np.ndarray | None, outcome: np.ndarray
 ) -> Procedure[Nuisances]:
     """Without each of the folds named; the outcome's last entry is everybody's."""
-    procedures: list[Procedure] = [regressions(sharing, outcome, ridge)]
+    procedures: list[Procedure] = [regressions(pooling, outcome, ridge)]
     if treatment is not None:
-        procedures.append(propensity(sharing, treatment, ridge))
+        procedures.append(propensity(pooling, treatment, ridge))
     found = yield from side_by_side(*procedures)
     return Nuisances(found[1] if treatment is not None else None, found[0])
 
 
-def regressions(sharing: Sharing, without: np.ndarray, ridge: float) -> Procedure[Outcomes]:
+def regressions(pooling: Pooling, without: np.ndarray, ridge: float) -> Procedure[Outcomes]:
     """One round: nothing is asked of the rows that depends on a coefficient."""
     reply = yield from ask("outcome", Parameters(fixed={"without": without}))
-    gram, score, rest = sharing.system(reply)
+    gram, score, rest = pooling.system(reply)
     _require_both_arms(rest["people"])
     precision = gram + np.diag(penalty(score.shape[-1], ridge))
     solution = np.linalg.solve(precision, score[..., None])[..., 0]
@@ -145,17 +145,17 @@ def regressions(sharing: Sharing, without: np.ndarray, ridge: float) -> Procedur
     squares = squares + np.einsum("...f,...fg,...g->...", solution, gram, solution)
     used = np.trace(np.linalg.solve(precision, gram), axis1=-2, axis2=-1)
     noise = np.maximum(squares, 0.0) / np.maximum(rest["people"] - used, 1.0)
-    return Outcomes(sharing.own(solution), solution[-1], precision[-1], noise[-1])
+    return Outcomes(pooling.own(solution), solution[-1], precision[-1], noise[-1])
 
 
-def coefficient_draws(sharing: Sharing, fit: Outcomes, count: int, seed: list[int]) -> Arrays:
+def coefficient_draws(pooling: Pooling, fit: Outcomes, count: int, seed: list[int]) -> Arrays:
     """Draws of every site's outcome regressions of everybody, about their normal equations' solution."""
     noise = np.random.default_rng(seed).standard_normal((count, *fit.mean.shape))
     root = np.swapaxes(np.linalg.cholesky(fit.precision), -1, -2)
     apart = np.linalg.solve(root, noise[..., None])[..., 0]
-    spread = np.broadcast_to(fit.noise, (count, sharing.sites, 2))
+    spread = np.broadcast_to(fit.noise, (count, pooling.sites, 2))
     return {
-        "outcome": sharing.own(fit.mean + np.sqrt(fit.noise)[..., None] * apart),
+        "outcome": pooling.own(fit.mean + np.sqrt(fit.noise)[..., None] * apart),
         "noise": np.ascontiguousarray(spread),
     }
 
@@ -183,7 +183,7 @@ class Propensity(NamedTuple):
     converged: bool
 
 
-class State(NamedTuple):
+class NewtonState(NamedTuple):
     """The best point of each regression so far, and the step to be tried from there."""
 
     point: np.ndarray
@@ -193,26 +193,26 @@ class State(NamedTuple):
     """Twice the log likelihood that a Newton step promises; infinite after a step that went too far."""
 
 
-def propensity(sharing: Sharing, without: np.ndarray, ridge: float) -> Procedure[Propensity]:
+def propensity(pooling: Pooling, without: np.ndarray, ridge: float) -> Procedure[Propensity]:
     """From nothing to the mode; a step that lowers the likelihood is halved."""
-    start = np.zeros(sharing.shape(len(without), 1))
+    start = np.zeros(pooling.shape(len(without), 1))
     lowest = np.full(start.shape[:-1], -np.inf)
-    state, number = State(start, np.zeros_like(start), lowest, -lowest), 0
+    state, number = NewtonState(start, np.zeros_like(start), lowest, -lowest), 0
     while number < STEPS and np.any(state.gain > ENOUGH):
         point, number = state.point + state.step, number + 1
-        own = sharing.own(point)[:, :, 0]
+        own = pooling.own(point)[:, :, 0]
         reply = yield from ask(
             "treatment", Parameters(fixed={"without": without}, per_site={"treatment": own})
         )
-        state = _advance(state, point, *_seen(sharing, reply, point, ridge))
+        state = _advance(state, point, *_seen(pooling, reply, point, ridge))
     near = state.gain <= ENOUGH
-    found = sharing.own(state.point + np.where(near[..., None], state.step, 0.0))[:, :, 0]
+    found = pooling.own(state.point + np.where(near[..., None], state.step, 0.0))[:, :, 0]
     return Propensity(found, number, bool(np.all(near)))
 
 
-def _seen(sharing: Sharing, reply: Statistics, point: np.ndarray, ridge: float) -> tuple[np.ndarray, ...]:
+def _seen(pooling: Pooling, reply: Statistics, point: np.ndarray, ridge: float) -> tuple[np.ndarray, ...]:
     """The penalised log likelihood at a point, the Newton step from it, and what that step promises."""
-    gram, score, rest = sharing.system(reply)
+    gram, score, rest = pooling.system(reply)
     weight = penalty(point.shape[-1], ridge)
     value = rest["likelihood"] - 0.5 * np.sum(weight * point**2, axis=-1)
     slope = score - weight * point
@@ -220,10 +220,12 @@ def _seen(sharing: Sharing, reply: Statistics, point: np.ndarray, ridge: float) 
     return value, step, np.sum(slope * step, axis=-1)
 
 
-def _advance(state: State, point: np.ndarray, value: np.ndarray, step: np.ndarray, gain: np.ndarray) -> State:
+def _advance(
+    state: NewtonState, point: np.ndarray, value: np.ndarray, step: np.ndarray, gain: np.ndarray
+) -> NewtonState:
     worse = value < state.value - 1e-9 * (1.0 + np.abs(value))
     back = worse[..., None]
-    return State(
+    return NewtonState(
         np.where(back, state.point, point),
         np.where(back, 0.5 * state.step, step),
         np.where(worse, state.value, value),

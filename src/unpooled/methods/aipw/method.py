@@ -6,7 +6,7 @@ import numpy as np
 
 from unpooled.methods.aipw.effects import conditional, individual
 from unpooled.methods.aipw.fit import STEPS, fit
-from unpooled.methods.aipw.model import Shared
+from unpooled.methods.aipw.model import PooledRegressions
 from unpooled.methods.aipw.settings import AIPWContext, AIPWSettings
 from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
 from unpooled.methods.method import Fit
@@ -32,7 +32,7 @@ class AIPWMethod:
         return AIPWContext(len(scaling.mean), scaling.sites, scaling.outcome_sd)
 
     def stages(self, settings: AIPWSettings, context: AIPWContext) -> dict[str, Stage]:
-        offsets = _sharing(settings, context).offsets
+        offsets = _pooling(settings, context).offsets
         stages: dict[str, Stage] = {"outcome": Outcome(offsets)}
         if settings.estimator != "difference":
             stages["treatment"] = Treatment(offsets)
@@ -41,7 +41,7 @@ class AIPWMethod:
         return {**stages, "weighted_outcomes": WeightedOutcomes(settings.trim)}
 
     def fit(self, settings: AIPWSettings, context: AIPWContext, seed: int) -> Procedure[Fit]:
-        return (yield from fit(settings, _sharing(settings, context), seed, context.outcome_sd))
+        return (yield from fit(settings, _pooling(settings, context), seed, context.outcome_sd))
 
     def folds(self, settings: AIPWSettings) -> int:
         return settings.folds if settings.folds > 1 and settings.estimator != "difference" else 0
@@ -70,10 +70,10 @@ class AIPWMethod:
         return individual(draws.at(int(asked.site)), asked, seed)
 
 
-def _sharing(settings: AIPWSettings, context: AIPWContext) -> Shared:
+def _pooling(settings: AIPWSettings, context: AIPWContext) -> PooledRegressions:
     sites = context.sites
     offsets = settings.site_terms == "offsets" and sites > 1
-    return Shared(sites, 1 + context.covariates, offsets)
+    return PooledRegressions(sites, 1 + context.covariates, offsets)
 
 
 METHOD = AIPWMethod()

@@ -24,7 +24,7 @@ class System(NamedTuple):
     rest: dict[str, np.ndarray]
 
 
-class Sharing(Protocol):
+class Pooling(Protocol):
     """From replies to equations, and from their solutions to every site's own coefficients."""
 
     @property
@@ -41,7 +41,7 @@ class Sharing(Protocol):
         ...
 
 
-class Shared(NamedTuple):
+class PooledRegressions(NamedTuple):
     """All sites have the same coefficients, but for an intercept of their own where `offsets`."""
 
     sites: int
@@ -123,18 +123,18 @@ def average(sites: Estimates, people: np.ndarray) -> Estimates:
     return Estimates(share @ sites.estimate, np.sqrt(share**2 @ sites.error**2))
 
 
-def told(found: Estimates, scale: float) -> dict[str, Any]:
+def numbers(found: Estimates, scale: float) -> dict[str, Any]:
     """Numbers for people, in the outcome's units."""
     return {"estimate": float(scale * found.estimate), "standard_error": float(scale * found.error)}
 
 
-def told_by_site(found: Estimates, scale: float) -> dict[str, Any]:
+def site_numbers(found: Estimates, scale: float) -> dict[str, Any]:
     """The same for every site."""
     return {"estimate": BySite(scale * found.estimate), "standard_error": BySite(scale * found.error)}
 
 
-def told_with_interval(found: Estimates, scale: float) -> dict[str, Any]:
+def with_interval(found: Estimates, scale: float) -> dict[str, Any]:
     """Of one estimate; the interval is the normal one of 95 %."""
     reach = ndtri(1.0 - ALPHA / 2.0) * found.error
     ends = {"lower": scale * float(found.estimate - reach), "upper": scale * float(found.estimate + reach)}
-    return {**told(found, scale), **ends}
+    return {**numbers(found, scale), **ends}

@@ -99,7 +99,7 @@ FIXED = 1e8
 """Precision of a coefficient that is none."""
 
 
-class Probit(NamedTuple):
+class ProbitDraw(NamedTuple):
     """Coefficients, and of the slopes among them the sum of squares and the number."""
 
     coefficients: Array
@@ -127,10 +127,10 @@ def draw_numbers(gram: Float[Array, "p p"], size: int, key: Array) -> Arrays:
     return {"intercept": found[0], "slopes": found[1:], "covariance": spread @ spread.T}
 
 
-def draw_steps(gram: Array, sums: Arrays, spreads: Array, layout: Layout, key: Array) -> Probit:
+def draw_steps(gram: Array, sums: Arrays, spreads: Array, layout: Layout, key: Array) -> ProbitDraw:
     """Coefficients of the steps towards levels, each from its own products."""
     if not len(spreads):
-        return Probit(sums["score"], spreads, spreads)
+        return ProbitDraw(sums["score"], spreads, spreads)
     first = len(gram) - len(layout.mean)
     given = layout.before_numbers(first)
     common = jnp.pad(gram[given][:, given], (0, CURVE))
@@ -141,13 +141,13 @@ def draw_steps(gram: Array, sums: Arrays, spreads: Array, layout: Layout, key: A
     return jax.vmap(draw_probit)(products, sums["score"], spreads, free, keys)
 
 
-def draw_probit(gram: Array, score: Array, variance: Array, free: Array, key: Array) -> Probit:
+def draw_probit(gram: Array, score: Array, variance: Array, free: Array, key: Array) -> ProbitDraw:
     """Coefficients given the latents; not `free`: zero."""
     prior = jnp.where(free, 1.0 / variance, FIXED).at[0].set(0.1)
     root = jnp.linalg.cholesky(gram + jnp.diag(prior))
     white = pooling.forward(root, score) + jax.random.normal(key, score.shape)
     found = jnp.where(free, pooling.back(root, white), 0.0)
-    return Probit(found, jnp.sum(found[1:] ** 2), jnp.sum(free) - 1.0)
+    return ProbitDraw(found, jnp.sum(found[1:] ** 2), jnp.sum(free) - 1.0)
 
 
 NOISE = 0.3

@@ -21,7 +21,7 @@ from unpooled.protocol.rows import Rows
 from unpooled.study import LARGEST_COUNT
 
 
-class Column(NamedTuple):
+class PlacedColumn(NamedTuple):
     """A column's kind, and where its features stand among those of all incomplete columns."""
 
     kind: str
@@ -36,12 +36,12 @@ class Column(NamedTuple):
 class Layout(eqx.Module):
     """All incomplete columns, and how their features were standardised."""
 
-    columns: tuple[Column, ...] = eqx.field(static=True)
+    columns: tuple[PlacedColumn, ...] = eqx.field(static=True)
     mean: Float[Array, " u"]
     sd: Float[Array, " u"]
 
     @property
-    def discrete(self) -> tuple[Column, ...]:
+    def discrete(self) -> tuple[PlacedColumn, ...]:
         """Columns with levels, in the order in which they are modelled: those with most levels first."""
         order = ("count", "categorical", "binary")
         return tuple(column for kind in order for column in self.columns if column.kind == kind)
@@ -60,7 +60,7 @@ class Layout(eqx.Module):
         """Places of what the numbers are modelled by among g = (1, x, u), whose u begin at `first`."""
         return np.concatenate([np.arange(first), first + self.levelled])
 
-    def levels(self, column: Column) -> Float[Array, "l f"]:
+    def levels(self, column: PlacedColumn) -> Float[Array, "l f"]:
         """The features of each level: a category's first level, which has no feature, comes last."""
         if column.kind == "count":
             raw = np.arange(LARGEST_COUNT + 1.0)[:, None]
@@ -84,7 +84,7 @@ def make_layout(columns: tuple[IncompleteColumn, ...], mean: np.ndarray, sd: np.
     """
     firsts = np.cumsum([0, *[column.width for column in columns]])[:-1].tolist()
     placed = tuple(
-        Column(column.kind, first, column.width) for column, first in zip(columns, firsts, strict=True)
+        PlacedColumn(column.kind, first, column.width) for column, first in zip(columns, firsts, strict=True)
     )
     return Layout(placed, jnp.asarray(mean, dtype=float), jnp.asarray(sd, dtype=float))
 
@@ -108,7 +108,7 @@ class Level(NamedTuple):
 class Place(NamedTuple):
     """A column, its first step among all steps, and its first feature among those of columns with levels."""
 
-    column: Column
+    column: PlacedColumn
     step: int
     feature: int
 
@@ -170,7 +170,7 @@ def fill_levels(
     return Level(features, log_weight, uniform)
 
 
-def which(layout: Layout, column: Column, rows: Rows) -> Int[Array, " n"]:
+def which(layout: Layout, column: PlacedColumn, rows: Rows) -> Int[Array, " n"]:
     """The level that is seen; anything where none is."""
     away = rows.incomplete[:, None, np.array(column.places)] - layout.levels(column)
     return jnp.argmin(jnp.sum(away**2, axis=2), axis=1)

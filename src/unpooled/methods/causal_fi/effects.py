@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_fi.model import Model
+from unpooled.methods.causal_fi.model import ImputationModel
 from unpooled.models.outcome_family import individual_effect
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
@@ -21,7 +21,7 @@ class AveragedEffect(eqx.Module):
     and the observed confounders, the average is biased if missingness depends on the outcome.
     """
 
-    model: Model
+    model: ImputationModel
     completed: bool = eqx.field(static=True)
 
     def effect(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, " n"]:
@@ -32,30 +32,32 @@ class AveragedEffect(eqx.Module):
         return family.standardised(arms[:, 1] - arms[:, 0])
 
 
-def _given_seen(model: Model, draw: Arrays, people: Rows) -> Float[Array, " n"]:
+def _given_seen(model: ImputationModel, draw: Arrays, people: Rows) -> Float[Array, " n"]:
     """τ(x, u_seen): averaged over what is missing, given what is seen alone."""
     control, treated = (jnp.full(len(people.present), arm) for arm in (0, 1))
     difference = model.expected(draw, people, treated) - model.expected(draw, people, control)
     return model.family.standardised(difference)
 
 
-def conditional(model: Model, draws: Arrays, people: Rows) -> np.ndarray:
+def conditional(model: ImputationModel, draws: Arrays, people: Rows) -> np.ndarray:
     """τ(x, u_seen) [K, people]."""
     return np.asarray(_conditional(model, draws, people))
 
 
 @eqx.filter_jit
-def _conditional(model: Model, draws: Arrays, people: Rows) -> Float[Array, "k n"]:
+def _conditional(model: ImputationModel, draws: Arrays, people: Rows) -> Float[Array, "k n"]:
     return jax.lax.map(lambda draw: _given_seen(model, draw, people), draws)
 
 
-def individual(model: Model, draws: Arrays, people: Rows, correlation: float) -> np.ndarray:
+def individual(model: ImputationModel, draws: Arrays, people: Rows, correlation: float) -> np.ndarray:
     """ITE draws [K, people] given a person's treatment and outcome: u once per draw, then the other arm."""
     return np.asarray(_individual(model, draws, people, jnp.asarray(correlation)))
 
 
 @eqx.filter_jit
-def _individual(model: Model, draws: Arrays, people: Rows, correlation: Array) -> Float[Array, "k n"]:
+def _individual(
+    model: ImputationModel, draws: Arrays, people: Rows, correlation: Array
+) -> Float[Array, "k n"]:
     def one(draw: Arrays) -> Array:
         key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), people.site)
         for_u, for_noise = jax.random.split(jax.random.fold_in(key, 2))

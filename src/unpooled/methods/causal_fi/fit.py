@@ -12,7 +12,7 @@ import numpy as np
 
 from unpooled.methods.causal_fi.chain import Chain, Setting, Sizes, advance, begin
 from unpooled.methods.causal_fi.columns import Layout
-from unpooled.methods.causal_fi.structures import STRUCTURES, Structure
+from unpooled.methods.causal_fi.structures import STRUCTURES, BendStructure
 from unpooled.methods.method import Fit
 from unpooled.models.outcome_family import ClosedFamily
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
@@ -21,7 +21,7 @@ from unpooled.protocol.records import Arrays, Draws, Parameters
 
 STARTED, TRIED, SETTLING = 6, 10, 6
 """Rounds with a linear outcome; of each structure that is tried; of the one that is chosen, not kept."""
-TOLD = ("confounders", "treatment", "outcome", "bend", "noise")
+SENT = ("confounders", "treatment", "outcome", "bend", "noise")
 """What of a chain every site is told."""
 JUDGED = 4
 """The last rounds of a trial, by which it is judged."""
@@ -38,7 +38,7 @@ class Run(NamedTuple):
     """Squared error of people in use, by chain and arm."""
 
 
-class Sampler(NamedTuple):
+class AugmentationSampler(NamedTuple):
     """What all chains share."""
 
     sizes: Sizes
@@ -49,7 +49,7 @@ class Sampler(NamedTuple):
     seed: int
 
     def run(
-        self, structure: Structure, chains: Chain, fold: np.ndarray, *, rounds: int, kept: int, use: int
+        self, structure: BendStructure, chains: Chain, fold: np.ndarray, *, rounds: int, kept: int, use: int
     ) -> Procedure[Run]:
         """Rounds of data augmentation; the last `kept` are kept. `use` tells streams of chance apart."""
         groups = jnp.asarray(structure.groups(self.sizes.all))
@@ -58,7 +58,7 @@ class Sampler(NamedTuple):
         for number in range(rounds):
             keys = self._keys(use, number, 2 * len(fold))
             question = self._question(chains, fold, keys[: len(fold)])
-            reply = yield from ask(f"augmenting/{structure.name}", question)
+            reply = yield from ask(f"augmentation/{structure.name}", question)
             sums = {**reply.summed, **reply.per_site}
             chains = jax.tree.map(np.asarray, one_by_one(advance, (chains, sums, keys[len(fold) :]), setting))
             held.append(sums["held_out"] / np.maximum(sums["held"], 1.0))
@@ -68,7 +68,7 @@ class Sampler(NamedTuple):
         return Run(chains, found, np.mean(held[-JUDGED:], axis=0), np.mean(misfit[-JUDGED:], axis=0))
 
     def _question(self, chains: Chain, fold: np.ndarray, keys: np.ndarray) -> Parameters:
-        draw = {name: getattr(chains, name) for name in TOLD}
+        draw = {name: getattr(chains, name) for name in SENT}
         each = {"offset": chains.offset, "mode_offset": chains.mode_offset}
         return Parameters(
             fixed={"draw": draw, "mode": chains.mode, "fold": fold, "key": keys},
@@ -84,7 +84,9 @@ class Sampler(NamedTuple):
         return np.asarray(jax.random.key_data(jax.random.split(key, count)))
 
 
-def fit(sampler: Sampler, names: tuple[str, ...], *, folds: int, sweeps: int, draws: int) -> Procedure[Fit]:
+def fit(
+    sampler: AugmentationSampler, names: tuple[str, ...], *, folds: int, sweeps: int, draws: int
+) -> Procedure[Fit]:
     """With several structures people held out decide between them; with one, nobody is held out."""
     chains = -(-draws // sweeps)
     begun = _stacked([begin(sampler.sizes, sampler.layout, sampler.family)] * chains)
@@ -117,7 +119,9 @@ def fit(sampler: Sampler, names: tuple[str, ...], *, folds: int, sweeps: int, dr
     return Fit(replace(found, model=chosen), np.asarray(reply.per_site["effect"]), told)
 
 
-def _trial(sampler: Sampler, structure: Structure, started: Chain, folds: int, use: int) -> Procedure[Run]:
+def _trial(
+    sampler: AugmentationSampler, structure: BendStructure, started: Chain, folds: int, use: int
+) -> Procedure[Run]:
     """Without each fold (or with everybody), from every start; for each arm the one that explains most."""
     held = np.arange(folds) if folds else np.array([-1])
     rng = np.random.default_rng([sampler.seed, 20, use])
@@ -170,13 +174,13 @@ def _stacked(chains: list[Chain]) -> Chain:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *chains)
 
 
-def _draws(kept: list[Chain], sampler: Sampler, count: int) -> Draws:
+def _draws(kept: list[Chain], sampler: AugmentationSampler, count: int) -> Draws:
     """[K, …], spread evenly over rounds and chains: what all sites know, and each site's offsets."""
     total = sum(len(one.noise) for one in kept)
     few = np.linspace(0, total - 1, count).round().astype(int)
     every: Chain = jax.tree.map(lambda *leaves: np.concatenate(leaves)[few], *kept)
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(sampler.seed), count)))
     return Draws(
-        {**{name: getattr(every, name) for name in TOLD}, "key": keys},
+        {**{name: getattr(every, name) for name in SENT}, "key": keys},
         {"offset": every.offset, **sampler.shifts(count)},
     )

@@ -64,7 +64,7 @@ class Seen(NamedTuple):
     curve: Callable[[Float[Array, " n"]], Float[Array, " n"]]
 
 
-class Found(NamedTuple):
+class ImputationDraw(NamedTuple):
     """The way chosen, the probit's latent, and what varies beside the levels as standard normal numbers."""
 
     way: Array
@@ -87,7 +87,7 @@ class OnLine(NamedTuple):
         return self.p + gain * (bent - self.s), self.p_variance - gain * self.both
 
 
-def complete(ways: Ways, seen: Seen, key: Array) -> Found:
+def complete(ways: Ways, seen: Seen, key: Array) -> ImputationDraw:
     """Levels and numbers given everything that is known."""
     for_line, for_latent, for_u, for_noise = jax.random.split(key, 4)
     covariance = jnp.einsum("niu,nju->nij", ways.root, ways.root)
@@ -104,7 +104,7 @@ def complete(ways: Ways, seen: Seen, key: Array) -> Found:
     off = jnp.stack([bent, index, said_yes], axis=1) - said
     total = covariance + jax.vmap(jnp.diag)(spread)
     moved = standard + jnp.einsum("niu,ni->nu", ways.root, solve(total, off))
-    return Found(way, said_yes, moved)
+    return ImputationDraw(way, said_yes, moved)
 
 
 def given_index(matters: Matters, index: Float[Array, " n"]) -> OnLine:

@@ -8,10 +8,10 @@ from unpooled.methods.causal_fi import paper
 from unpooled.methods.causal_fi.chain import Sizes
 from unpooled.methods.causal_fi.columns import layout_of
 from unpooled.methods.causal_fi.effects import AveragedEffect, conditional, individual
-from unpooled.methods.causal_fi.fit import SETTLING, STARTED, TRIED, Sampler, fit
-from unpooled.methods.causal_fi.model import Model
+from unpooled.methods.causal_fi.fit import SETTLING, STARTED, TRIED, AugmentationSampler, fit
+from unpooled.methods.causal_fi.model import ImputationModel
 from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings, by_site, outcome_family
-from unpooled.methods.causal_fi.stages import Augmenting
+from unpooled.methods.causal_fi.stages import Augmentation
 from unpooled.methods.causal_fi.structures import STRUCTURES
 from unpooled.methods.method import Fit
 from unpooled.models.effects import PopulationAverage
@@ -47,7 +47,7 @@ class CausalFIMethod:
         stages = dict[str, Stage]()
         for name in dict.fromkeys(("linear", *_names(settings))):
             model = _model(name, context)
-            stages[f"augmenting/{name}"] = Augmenting(model)
+            stages[f"augmentation/{name}"] = Augmentation(model)
             stages[f"effect/{name}"] = PopulationAverage(
                 AveragedEffect(model, settings.averaged == "completed")
             )
@@ -58,7 +58,7 @@ class CausalFIMethod:
             return (yield from paper.fit(settings, context, seed))
         layout = layout_of(context)
         sizes = Sizes(context.covariates, len(layout.mean), context.sites)
-        sampler = Sampler(sizes, layout, outcome_family(context), context.shift, seed)
+        sampler = AugmentationSampler(sizes, layout, outcome_family(context), context.shift, seed)
         folds = self.folds(settings)
         return (
             yield from fit(
@@ -107,11 +107,11 @@ def _names(settings: CausalFISettings) -> tuple[str, ...]:
     return tuple(STRUCTURES) if settings.structure == "auto" else (settings.structure,)
 
 
-def _model(structure: str, context: CausalFIContext) -> Model:
-    return Model(STRUCTURES[structure], layout_of(context), outcome_family(context))
+def _model(structure: str, context: CausalFIContext) -> ImputationModel:
+    return ImputationModel(STRUCTURES[structure], layout_of(context), outcome_family(context))
 
 
-def _at(context: CausalFIContext, draws: Draws, site: int) -> tuple[Model, Arrays]:
+def _at(context: CausalFIContext, draws: Draws, site: int) -> tuple[ImputationModel, Arrays]:
     """The model, and its draws as one site knows them."""
     return _model(draws.model, context), draws.at(site)
 

@@ -28,7 +28,7 @@ from unpooled.methods.causal_fi.imputation import (
     open_up,
     shift_of,
 )
-from unpooled.methods.causal_fi.structures import Parts, Structure, predictor
+from unpooled.methods.causal_fi.structures import BendStructure, Parts, predictor
 from unpooled.models.outcome_family import ClosedFamily, Gaussian
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
@@ -48,10 +48,10 @@ class Completed(NamedTuple):
     latent: Float[Array, " n"]
 
 
-class Model(eqx.Module):
+class ImputationModel(eqx.Module):
     """Everything is under one draw of the parameters, at one site."""
 
-    structure: Structure = eqx.field(static=True)
+    structure: BendStructure = eqx.field(static=True)
     layout: Layout
     family: ClosedFamily
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from unpooled.maths.triangles import pack
 from unpooled.methods.causal_fi.columns import level_sums
 from unpooled.methods.causal_fi.imputation import shift_of
-from unpooled.methods.causal_fi.model import Model, with_one
+from unpooled.methods.causal_fi.model import ImputationModel, with_one
 from unpooled.methods.causal_fi.structures import predictor
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
@@ -20,10 +20,10 @@ from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
 
-class Augmenting(Stage):
+class Augmentation(Stage):
     """Sums over people completed under one draw; the outcome's about the mode, to first order."""
 
-    model: Model
+    model: ImputationModel
     reveals: ClassVar[str] = (
         "by arm, over people whose missing confounders are drawn: at this site the number of people, sums of "
         "the outcome and of the outcome model's slopes; for sums over sites products of confounders, of "

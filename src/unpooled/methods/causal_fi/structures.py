@@ -31,7 +31,7 @@ class Parts(NamedTuple):
     shape: Float[Array, " k"]
 
 
-class Structure(Protocol):
+class BendStructure(Protocol):
     """One shape; `bend` is +1 or −1 where it may bend either way, and 0 in an arm that is straight."""
 
     name: ClassVar[str]
@@ -57,7 +57,7 @@ class Structure(Protocol):
         ...
 
 
-def predictor(structure: Structure, coefficients: Array, g: Float[Array, " p"], bend: Array) -> Array:
+def predictor(structure: BendStructure, coefficients: Array, g: Float[Array, " p"], bend: Array) -> Array:
     """The expected outcome of one person, without the site's offset."""
     parts = structure.parts(coefficients, g.shape[0])
     return parts.slopes @ g + structure.curve(parts.shape, parts.direction @ g[1:], bend)
@@ -141,4 +141,4 @@ class Index:
         return np.concatenate([linear, np.zeros(len(linear) - 1 + len(KNOTS))])
 
 
-STRUCTURES: dict[str, Structure] = {each.name: each for each in (Linear(), Softplus(), Index())}
+STRUCTURES: dict[str, BendStructure] = {each.name: each for each in (Linear(), Softplus(), Index())}

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.methods.causal_rff.classes.log_likelihoods import (
-    Columns,
-    Views,
+    ClassLogLikelihoods,
+    ColumnKinds,
     of_covariates,
     of_outcome,
     of_treatment,
@@ -54,30 +54,30 @@ class RegressionModel(eqx.Module):
 class ClassModel(eqx.Module):
     """Outcomes given x through the classes, under one draw of what the classes say."""
 
-    columns: Columns
+    columns: ColumnKinds
     family: Family
 
     def effect(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
         """Σ_z p(z | x)·(θ₁z − θ₀z): the treatment is set, so it tells nothing of z."""
-        views = Views(**draw)
-        share = jax.nn.softmax(of_covariates(views, self.columns, rows), axis=1)
-        means = self.family.mean(views.outcome)
+        likelihoods = ClassLogLikelihoods(**draw)
+        share = jax.nn.softmax(of_covariates(likelihoods, self.columns, rows), axis=1)
+        means = self.family.mean(likelihoods.outcome)
         return self.family.standardised(share @ (means[1] - means[0]))
 
     def individual(self, draw: Arrays, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
         """The class is drawn given all that is known of a person, then the other arm's outcome given it."""
-        views = Views(**draw)
-        logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
-        logs = logs + of_outcome(views, rows, binary=isinstance(self.family, Logit))
+        likelihoods = ClassLogLikelihoods(**draw)
+        logs = of_covariates(likelihoods, self.columns, rows) + of_treatment(likelihoods, rows)
+        logs = logs + of_outcome(likelihoods, rows, binary=isinstance(self.family, Logit))
         first, second = jax.random.split(key)
         chosen = jnp.argmax(logs + jax.random.gumbel(first, logs.shape), axis=1)
-        both = views.outcome[:, chosen].T
-        return individual_effect(self.family, both, views.noise, rows, correlation, second)
+        both = likelihoods.outcome[:, chosen].T
+        return individual_effect(self.family, both, likelihoods.noise, rows, correlation, second)
 
     def log_density(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
-        views = Views(**draw)
-        logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
-        said = of_outcome(views, rows, binary=isinstance(self.family, Logit), predictive=True)
+        likelihoods = ClassLogLikelihoods(**draw)
+        logs = of_covariates(likelihoods, self.columns, rows) + of_treatment(likelihoods, rows)
+        said = of_outcome(likelihoods, rows, binary=isinstance(self.family, Logit), predictive=True)
         return jax.nn.logsumexp(logs + said, axis=1) - jax.nn.logsumexp(logs, axis=1)
 
 

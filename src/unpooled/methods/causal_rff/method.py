@@ -8,8 +8,13 @@ import numpy as np
 
 from unpooled.errors import StudyError
 from unpooled.maths.fourier import frequencies
-from unpooled.methods.causal_rff.classes.candidate import CLASSES, FOLD_ROUNDS, PEOPLE_PER_CLASS, Categorical
-from unpooled.methods.causal_rff.classes.log_likelihoods import Classes, Columns
+from unpooled.methods.causal_rff.classes.candidate import (
+    CLASSES,
+    FOLD_ROUNDS,
+    PEOPLE_PER_CLASS,
+    ClassCandidate,
+)
+from unpooled.methods.causal_rff.classes.log_likelihoods import Classes, ColumnKinds
 from unpooled.methods.causal_rff.classes.mixture import make_mixture
 from unpooled.methods.causal_rff.effects import (
     ClassModel,
@@ -20,10 +25,16 @@ from unpooled.methods.causal_rff.effects import (
     each_individual,
 )
 from unpooled.methods.causal_rff.fit import Candidate, fit
-from unpooled.methods.causal_rff.observed.candidate import FOLD_STEPS, STEPS, Observed, make_terms, width
+from unpooled.methods.causal_rff.observed.candidate import (
+    FOLD_STEPS,
+    STEPS,
+    RegressionCandidate,
+    make_terms,
+    width,
+)
 from unpooled.methods.causal_rff.observed.regression import Regression, make_design
 from unpooled.methods.causal_rff.paper import candidate as gaussian
-from unpooled.methods.causal_rff.paper.functions import Functions
+from unpooled.methods.causal_rff.paper.functions import StructuralFunctions
 from unpooled.methods.causal_rff.settings import CausalRFFContext, CausalRFFSettings, outcome_family
 from unpooled.methods.method import Fit
 from unpooled.models.effects import SampleAverage
@@ -163,12 +174,12 @@ def _candidates(settings: CausalRFFSettings, context: CausalRFFContext, seed: in
 def _observed(settings: CausalRFFSettings, context: CausalRFFContext, seed: int) -> Candidate:
     design, sites = make_design(context), context.sites
     terms = make_terms(settings, design, sites=sites, binary=context.binary_outcome)
-    return Observed(design, terms, width(settings, design), sites, settings.draws, seed)
+    return RegressionCandidate(design, terms, width(settings, design), sites, settings.draws, seed)
 
 
 def _categorical(settings: CausalRFFSettings, context: CausalRFFContext, seed: int) -> Candidate:
     rates = np.asarray(context.rates)
-    return Categorical(
+    return ClassCandidate(
         make_mixture(_most_classes(settings), _columns(context), binary=context.binary_outcome),
         np.clip(rates[np.isfinite(rates)], 0.02, 0.98),
         sites=context.sites,
@@ -186,7 +197,7 @@ def _gaussian(settings: CausalRFFSettings, context: CausalRFFContext, seed: int)
     return gaussian.make_candidate(settings, functions, sites=context.sites, seed=seed)
 
 
-def _functions(settings: CausalRFFSettings, context: CausalRFFContext) -> Functions:
+def _functions(settings: CausalRFFSettings, context: CausalRFFContext) -> StructuralFunctions:
     return gaussian.make_functions(settings, context, _columns(context), binary=context.binary_outcome)
 
 
@@ -210,9 +221,9 @@ def _most_classes(settings: CausalRFFSettings) -> int:
     return settings.classes or max(CLASSES)
 
 
-def _columns(context: CausalRFFContext) -> Columns:
+def _columns(context: CausalRFFContext) -> ColumnKinds:
     binary = np.isfinite(np.asarray(context.rates))
-    return Columns(jnp.asarray(np.flatnonzero(binary)), jnp.asarray(np.flatnonzero(~binary)))
+    return ColumnKinds(jnp.asarray(np.flatnonzero(binary)), jnp.asarray(np.flatnonzero(~binary)))
 
 
 METHOD = CausalRFFMethod()

@@ -16,7 +16,7 @@ from unpooled.errors import UnpooledError
 from unpooled.methods.aipw.fit import EVERYBODY, STEPS, judged_without, nuisances, score_question
 from unpooled.methods.aipw.model import (
     Estimates,
-    Shared,
+    PooledRegressions,
     of_scores,
     of_weights,
     stacked_scores,
@@ -38,7 +38,7 @@ MOST_ROUNDS = STEPS + 1
 
 def stages(scaling: Scaling) -> dict[str, Stage]:
     """Every stage by name, the same at the coordinator and at the sites."""
-    found, offsets = regressors(scaling), _sharing(scaling).offsets
+    found, offsets = regressors(scaling), _pooling(scaling).offsets
     plain: dict[str, Stage] = {
         "treatment": Treatment(offsets),
         "outcome": Outcome(offsets),
@@ -100,8 +100,8 @@ def diagnose(scaling: Scaling) -> Procedure[DiagnosticStatistics | Unavailable]:
 
 
 def _diagnose(scaling: Scaling) -> Procedure[DiagnosticStatistics]:
-    sharing, without = _sharing(scaling), np.append(judged_without(FOLDS), EVERYBODY)
-    known = yield from nuisances(sharing, RIDGE, without, without)
+    pooling, without = _pooling(scaling), np.append(judged_without(FOLDS), EVERYBODY)
+    known = yield from nuisances(pooling, RIDGE, without, without)
     assert known.treatment is not None
     *held_out, everybody = known.treatment.coefficients
     crossed = known._replace(treatment=known.treatment._replace(coefficients=np.stack(held_out)))
@@ -136,8 +136,8 @@ def _pair(found: Estimates) -> tuple[float, float]:
     return float(found.estimate), float(found.error)
 
 
-def _sharing(scaling: Scaling) -> Shared:
-    return Shared(scaling.sites, features(scaling), scaling.sites > 1)
+def _pooling(scaling: Scaling) -> PooledRegressions:
+    return PooledRegressions(scaling.sites, features(scaling), scaling.sites > 1)
 
 
 def _prefixed(procedure: Procedure[T]) -> Procedure[T]:

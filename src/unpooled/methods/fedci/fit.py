@@ -1,4 +1,4 @@
-"""FedCI as a procedure: start from ridges, descend, weigh structures on held-out people, draw."""
+"""FedCI as a procedure: start from ridges, minimise, weigh structures on held-out people, draw."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from unpooled.methods.fedci.effects import mix
 from unpooled.methods.fedci.model import Structure
 from unpooled.methods.fedci.settings import FedCISettings
 from unpooled.methods.fedci.stages import Evidence
-from unpooled.methods.fedci.subsample import refine, thinned
+from unpooled.methods.fedci.subsample import refine, subsampled
 from unpooled.methods.method import Fit
 from unpooled.optimise.lbfgs import Stopping
 from unpooled.optimise.minima import Minima
-from unpooled.optimise.minimise import descend
+from unpooled.optimise.minimise import minimise
 from unpooled.optimise.objective import curvature, flatten
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.batch import one_by_one
@@ -49,7 +49,7 @@ def fit(
     few = [replace(ridge, rows=share * ridge.rows) for ridge in starts]
     names = list(evidences)
     found = yield from side_by_side(
-        *[_descend(_first(name, share), evidences[name], few, held, settings) for name in names]
+        *[_minimise(_first(name, share), evidences[name], few, held, settings) for name in names]
     )
     minima = dict(zip(names, found, strict=True))
     weights = {names[0]: 1.0}
@@ -82,10 +82,10 @@ def fit(
 
 def _first(name: str, share: float) -> str:
     """The stage of the first descent: a share of the people, or everybody."""
-    return name if share == 1.0 else thinned(name)
+    return name if share == 1.0 else subsampled(name)
 
 
-def _descend(
+def _minimise(
     name: str, evidence: Evidence, starts: list[Ridges], held: np.ndarray, settings: FedCISettings
 ) -> Procedure[Minima]:
     evaluations = settings.evaluations or evidence.structure.evaluations
@@ -93,7 +93,7 @@ def _descend(
     points = [evidence.structure.start(ridge.directions, ridge.noise) for ridge in starts]
     scales = [evidence.structure.scales(ridge.noise, float(ridge.rows.min())) for ridge in starts]
     batch, units = (jax.tree.map(lambda *leaves: np.stack(leaves), *part) for part in (points, scales))
-    return (yield from descend(name, evidence, batch, units, fixed_by(starts, held), stopping))
+    return (yield from minimise(name, evidence, batch, units, fixed_by(starts, held), stopping))
 
 
 def _weights_and_shifts(
@@ -143,7 +143,7 @@ def simplex_weights(errors: np.ndarray) -> np.ndarray:
     return result.x
 
 
-class Mode(NamedTuple):
+class PosteriorMode(NamedTuple):
     """The likeliest hyperparameters, and the precision of their posterior about it."""
 
     free: Arrays
@@ -152,7 +152,7 @@ class Mode(NamedTuple):
 
 def _mode(
     name: str, evidence: Evidence, minima: Minima, start: Ridges, settings: FedCISettings, share: float
-) -> Procedure[Mode]:
+) -> Procedure[PosteriorMode]:
     best = jax.tree.map(lambda leaf: leaf[0], minima.free)
     few = _of_all(replace(start, rows=share * start.rows))
     hessian = yield from curvature(_first(name, share), evidence, best, few)
@@ -161,7 +161,7 @@ def _mode(
         hessian = prior + (hessian - prior) / share
         refined = yield from refine(name, evidence, best, hessian, _of_all(start), settings.tolerance)
         best = jax.tree.map(lambda leaf: leaf[0], refined.free)
-    return Mode(best, precision_of(hessian, prior))
+    return PosteriorMode(best, precision_of(hessian, prior))
 
 
 def _of_all(start: Ridges) -> Arrays:
@@ -170,7 +170,7 @@ def _of_all(start: Ridges) -> Arrays:
 
 
 def _draw(
-    name: str, evidence: Evidence, mode: Mode, start: Ridges, settings: FedCISettings, seed: int
+    name: str, evidence: Evidence, mode: PosteriorMode, start: Ridges, settings: FedCISettings, seed: int
 ) -> Procedure[Arrays]:
     """Hyperparameters from a Laplace approximation, weights and shifts from their exact posterior."""
     per_theta = evidence.structure.draws_per_theta

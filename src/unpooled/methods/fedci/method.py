@@ -18,7 +18,7 @@ from unpooled.methods.fedci.model import GRID, Kernel, Projection
 from unpooled.methods.fedci.paper import effects as paper
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence, Ridge
-from unpooled.methods.fedci.subsample import REFINEMENT, Thinned, share, thinned
+from unpooled.methods.fedci.subsample import REFINEMENT, Subsampled, share, subsampled
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling
@@ -54,7 +54,7 @@ class FedCIMethod:
         stages: dict[str, Stage] = {"ridge": Ridge(), **evidences}
         stages |= {f"effect/{name}": GaussianProcessAverage(evidence) for name, evidence in evidences.items()}
         if context.share < 1.0:
-            stages |= {thinned(name): Thinned(evidence) for name, evidence in evidences.items()}
+            stages |= {subsampled(name): Subsampled(evidence) for name, evidence in evidences.items()}
         if len(evidences) > 1:
             stages["held_out"] = HeldOutErrors(tuple(evidences.values()))
         return stages

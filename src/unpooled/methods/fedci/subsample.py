@@ -43,12 +43,12 @@ def _kept(size: int, people: int) -> np.ndarray:
     return places[places < people]
 
 
-def thinned(name: str) -> str:
+def subsampled(name: str) -> str:
     """The name of the stage with the people kept."""
-    return f"{name}/thinned"
+    return f"{name}/subsampled"
 
 
-class Thinned(Stage):
+class Subsampled(Stage):
     """The statistics of some of each site's people; what the coordinator makes of them is the evidence's."""
 
     evidence: Evidence

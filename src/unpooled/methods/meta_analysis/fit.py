@@ -17,10 +17,10 @@ from unpooled.methods.aipw.fit import (
     coefficient_draws,
     judged_without,
     nuisances,
+    propensity_summary,
     score_question,
-    told_of_fit,
 )
-from unpooled.methods.aipw.model import Estimates, System, of_scores, told_by_site, told_with_interval
+from unpooled.methods.aipw.model import Estimates, System, of_scores, site_numbers, with_interval
 from unpooled.methods.meta_analysis.settings import MetaAnalysisSettings
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask
@@ -28,20 +28,20 @@ from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Draws
 
 
-def fit(settings: MetaAnalysisSettings, sharing: Apart, seed: int, scale: float) -> Procedure[Fit]:
-    """`scale` is the outcome's sd: what is told is in the outcome's units."""
+def fit(settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, scale: float) -> Procedure[Fit]:
+    """`scale` is the outcome's sd: what is numbers is in the outcome's units."""
     without = judged_without(settings.folds)
     asked = without if without[-1] == EVERYBODY else np.append(without, EVERYBODY)
-    known = yield from nuisances(sharing, settings.ridge, without, asked)
+    known = yield from nuisances(pooling, settings.ridge, without, asked)
     reply = yield from ask("scores", score_question(known, len(without)))
     sums = jax.tree.map(lambda leaf: leaf[0], reply.per_site)
     sites = of_scores(sums)
     _require_spread(sites)
     spread = heterogeneity(*sites)
     variance = spread.tau_squared if settings.effects == "random" else 0.0
-    drawn = coefficient_draws(sharing, known.outcome, settings.draws, [seed, 4])
+    drawn = coefficient_draws(pooling, known.outcome, settings.draws, [seed, 4])
     effects = site_draws(sites, variance, sums["people"], settings.draws, seed)
-    diagnostics = {**_told(settings, sites, spread, scale), **told_of_fit(known, reply)}
+    diagnostics = {**_told(settings, sites, spread, scale), **propensity_summary(known, reply)}
     return Fit(Draws(by_site=drawn), effects, diagnostics)
 
 
@@ -63,14 +63,14 @@ def _told(
     pooled = {"fixed": pool(*sites), "random": pool(*sites, spread.tau_squared)}
     both = {
         name: {
-            **told_with_interval(Estimates(np.array(one.estimate), np.array(one.error)), scale),
+            **with_interval(Estimates(np.array(one.estimate), np.array(one.error)), scale),
             "weights": BySite(one.weights),
         }
         for name, one in pooled.items()
     }
     return {
         "effects": settings.effects,
-        "sites": told_by_site(sites, scale),
+        "sites": site_numbers(sites, scale),
         "overall": both[settings.effects],
         **both,
         "heterogeneity": {**spread._asdict(), "tau_squared": scale**2 * spread.tau_squared},
@@ -86,8 +86,8 @@ def _require_spread(sites: Estimates) -> None:
         )
 
 
-class Apart(NamedTuple):
-    """See `aipw.normal_equations.Sharing`; solutions are [batch, site, regression, feature]."""
+class SiteRegressions(NamedTuple):
+    """See `aipw.normal_equations.Pooling`; solutions are [batch, site, regression, feature]."""
 
     sites: int
     width: int

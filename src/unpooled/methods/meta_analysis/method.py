@@ -8,7 +8,7 @@ from unpooled.methods.aipw.effects import conditional, individual
 from unpooled.methods.aipw.fit import STEPS
 from unpooled.methods.aipw.settings import AIPWContext
 from unpooled.methods.aipw.stages import Scores
-from unpooled.methods.meta_analysis.fit import Apart, fit
+from unpooled.methods.meta_analysis.fit import SiteRegressions, fit
 from unpooled.methods.meta_analysis.settings import MetaAnalysisSettings
 from unpooled.methods.meta_analysis.stages import SiteOutcome, SiteTreatment
 from unpooled.methods.method import Fit
@@ -38,8 +38,8 @@ class MetaAnalysisMethod:
         return {"outcome": SiteOutcome(), "treatment": SiteTreatment(), "scores": Scores(settings.trim)}
 
     def fit(self, settings: MetaAnalysisSettings, context: AIPWContext, seed: int) -> Procedure[Fit]:
-        sharing = Apart(context.sites, 1 + context.covariates)
-        return (yield from fit(settings, sharing, seed, context.outcome_sd))
+        pooling = SiteRegressions(context.sites, 1 + context.covariates)
+        return (yield from fit(settings, pooling, seed, context.outcome_sd))
 
     def folds(self, settings: MetaAnalysisSettings) -> int:
         return settings.folds if settings.folds > 1 else 0

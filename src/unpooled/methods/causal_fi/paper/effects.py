@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_fi.paper.model import Model
+from unpooled.methods.causal_fi.paper.model import NetworkModel
 from unpooled.models.outcome_family import individual_effect
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
@@ -20,7 +20,7 @@ PEOPLE = 128
 class NetworkAveragedEffect(eqx.Module):
     """As `unpooled.methods.causal_fi.effects.AveragedEffect`, by the networks."""
 
-    model: Model
+    model: NetworkModel
     completed: bool = eqx.field(static=True)
 
     def effect(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, " n"]:
@@ -37,13 +37,13 @@ def _key(draw: Arrays, rows: Rows) -> Array:
     return jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.site)
 
 
-def conditional(model: Model, draws: Arrays, people: Rows, imputations: int) -> np.ndarray:
+def conditional(model: NetworkModel, draws: Arrays, people: Rows, imputations: int) -> np.ndarray:
     """τ(x, u_seen) [K, people]: averaged over draws of what is missing, given what is seen alone."""
     return np.asarray(_conditional(model, draws, people, imputations))
 
 
 @eqx.filter_jit
-def _conditional(model: Model, draws: Arrays, people: Rows, imputations: int) -> Float[Array, "k n"]:
+def _conditional(model: NetworkModel, draws: Arrays, people: Rows, imputations: int) -> Float[Array, "k n"]:
     def under(draw: Arrays) -> Float[Array, " n"]:
         keys = jax.random.split(jax.random.fold_in(_key(draw, people), 1), len(people.present))
 
@@ -60,13 +60,13 @@ def _conditional(model: Model, draws: Arrays, people: Rows, imputations: int) ->
     return jax.lax.map(under, draws)
 
 
-def individual(model: Model, draws: Arrays, people: Rows, correlation: float) -> np.ndarray:
+def individual(model: NetworkModel, draws: Arrays, people: Rows, correlation: float) -> np.ndarray:
     """ITE draws [K, people] given a person's treatment and outcome: u once per draw, then the other arm."""
     return np.asarray(_individual(model, draws, people, jnp.asarray(correlation)))
 
 
 @eqx.filter_jit
-def _individual(model: Model, draws: Arrays, people: Rows, correlation: Array) -> Float[Array, "k n"]:
+def _individual(model: NetworkModel, draws: Arrays, people: Rows, correlation: Array) -> Float[Array, "k n"]:
     def under(draw: Arrays) -> Float[Array, " n"]:
         for_u, for_outcome = jax.random.split(jax.random.fold_in(_key(draw, people), 2))
         u = model.completed(draw["imputation"], people, for_u)

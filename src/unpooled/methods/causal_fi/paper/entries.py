@@ -13,7 +13,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_fi.columns import Column, Layout
+from unpooled.methods.causal_fi.columns import Layout, PlacedColumn
 
 WIDEST = 3.0
 """The log sd of a number is between plus and minus this."""
@@ -41,7 +41,7 @@ class Entries(eqx.Module):
         return columns[:, np.repeat(np.arange(len(widths)), widths)]
 
     def log_density(self, said: Float[Array, "n o"], values: Float[Array, "n u"]) -> Float[Array, "n c"]:
-        """Column by column; where a value is missing, a finite number that means nothing."""
+        """PlacedColumn by column; where a value is missing, a finite number that means nothing."""
         natural, log_sd = self._parts(said)
         left = (values - natural)[:, self.layout.numbers] / jnp.exp(log_sd)
         gaussian = iter((-0.5 * (left**2 + jnp.log(2.0 * jnp.pi)) - log_sd).T)
@@ -73,16 +73,16 @@ class Entries(eqx.Module):
         width = len(self.centre)
         return self.centre + said[:, :width], WIDEST * jnp.tanh(said[:, width:] / WIDEST)
 
-    def _raw(self, column: Column, values: Array) -> Array:
+    def _raw(self, column: PlacedColumn, values: Array) -> Array:
         """Features as they were before they were standardised."""
         places = np.array(column.places)
         return jnp.round(values * self.layout.sd[places] + self.layout.mean[places])
 
-    def _log_weights(self, column: Column, natural: Array) -> Float[Array, "n l"]:
+    def _log_weights(self, column: PlacedColumn, natural: Array) -> Float[Array, "n l"]:
         raw = self._raw(column, self.layout.levels(column))
         return natural[:, np.array(column.places)] @ raw.T - jnp.sum(gammaln(raw + 1.0), axis=1)
 
-    def _log_chance(self, column: Column, natural: Array, values: Array) -> Float[Array, " n"]:
+    def _log_chance(self, column: PlacedColumn, natural: Array, values: Array) -> Float[Array, " n"]:
         places = np.array(column.places)
         raw = self._raw(column, values[:, places])
         weight = jnp.sum(natural[:, places] * raw - gammaln(raw + 1.0), axis=1)

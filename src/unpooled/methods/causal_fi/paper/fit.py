@@ -12,7 +12,7 @@ from jaxtyping import Array
 from unpooled.disclosure.by_site import Trace
 from unpooled.methods.causal_fi.paper import networks
 from unpooled.methods.causal_fi.paper.effects import NetworkAveragedEffect, conditional, individual
-from unpooled.methods.causal_fi.paper.model import Model, make_model, starts
+from unpooled.methods.causal_fi.paper.model import NetworkModel, make_model, starts
 from unpooled.methods.causal_fi.paper.stages import ImputationBound, SurrogateBound
 from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings
 from unpooled.methods.method import Fit
@@ -45,16 +45,16 @@ def fit(settings: CausalFISettings, context: CausalFIContext, seed: int) -> Proc
     """Stage 1, where anything is incomplete; stage 2; K draws of all weights; the sites' average effects."""
     model = make_model(context)
     begun = starts(model, settings, context, seed)
-    descend = partial(stochastic, rounds=settings.rounds, rate=settings.learning_rate)
+    minimise = partial(stochastic, rounds=settings.rounds, rate=settings.learning_rate)
     bounds: dict[str, Minima] = {}
     imputation = begun.imputation
     if model.entries.layout.columns:
         bound = ImputationBound(model, settings.monte_carlo)
-        bounds[IMPUTATION] = yield from descend(IMPUTATION, bound, imputation, seed)
+        bounds[IMPUTATION] = yield from minimise(IMPUTATION, bound, imputation, seed)
         imputation = _only(bounds[IMPUTATION].free)
     fixed = {"imputation": jax.tree.map(lambda leaf: np.asarray(leaf)[None], imputation)}
     bound = SurrogateBound(model, settings.monte_carlo)
-    bounds[SURROGATES] = yield from descend(SURROGATES, bound, begun.surrogates, seed, fixed=fixed)
+    bounds[SURROGATES] = yield from minimise(SURROGATES, bound, begun.surrogates, seed, fixed=fixed)
     key = jax.random.fold_in(jax.random.key(seed), settings.rounds)
     drawn = _draw(imputation, _only(bounds[SURROGATES].free), jax.random.split(key, settings.draws))
     fixed = jax.tree.map(np.asarray, drawn)
@@ -107,7 +107,7 @@ def individual_effects(
     return individual(model, known, asked, settings.noise_correlation)
 
 
-def _at(context: CausalFIContext, draws: Draws, people: Rows) -> tuple[Model, Arrays]:
+def _at(context: CausalFIContext, draws: Draws, people: Rows) -> tuple[NetworkModel, Arrays]:
     """The model, and its draws as the site of these people knows them."""
     known = draws.at(int(people.site))
     return make_model(context), jax.tree.map(jnp.asarray, known)

@@ -19,7 +19,7 @@ from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
 
-class Model(eqx.Module):
+class NetworkModel(eqx.Module):
     """p(u | y, w, x), p̂(u_mis | x, u_seen) and p̂(y | w, x, u)."""
 
     entries: Entries
@@ -64,10 +64,10 @@ def _own(heads: Float[Array, "2 n ..."], rows: Rows) -> Float[Array, "n ..."]:
     return heads[rows.treatment.astype(int), jnp.arange(len(rows.treatment))]
 
 
-def make_model(context: CausalFIContext) -> Model:
+def make_model(context: CausalFIContext) -> NetworkModel:
     """The model of one study, the same at the coordinator and at the sites."""
     family = outcome_family(context)
-    return Model(make_entries(layout_of(context)), family, jnp.asarray(family.start()))
+    return NetworkModel(make_entries(layout_of(context)), family, jnp.asarray(family.start()))
 
 
 class Starts(NamedTuple):
@@ -77,7 +77,7 @@ class Starts(NamedTuple):
     surrogates: Arrays
 
 
-def starts(model: Model, settings: CausalFISettings, context: CausalFIContext, seed: int) -> Starts:
+def starts(model: NetworkModel, settings: CausalFISettings, context: CausalFIContext, seed: int) -> Starts:
     x, u, says = context.covariates, len(model.entries.centre), model.entries.outputs
     rng, hidden = np.random.default_rng([seed, 5]), settings.hidden
     imputation = networks.make_network(rng, x + 1, hidden, says, heads=2)

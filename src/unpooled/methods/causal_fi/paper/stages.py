@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from unpooled.methods.causal_fi.paper import networks
-from unpooled.methods.causal_fi.paper.model import Model
+from unpooled.methods.causal_fi.paper.model import NetworkModel
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
@@ -20,7 +20,7 @@ from unpooled.protocol.stage import Objective
 class ImputationBound(Objective):
     """−ELBO of Eq. (fed-obj): S_s = −E_q log p(u_seen | y, w, x; θ)."""
 
-    model: Model
+    model: NetworkModel
     monte_carlo: int = eqx.field(static=True)
     one_exchange: ClassVar[bool] = True
     reveals: ClassVar[str] = (
@@ -38,7 +38,7 @@ class ImputationBound(Objective):
         return statistics.summed + networks.divergence(parameters.free)
 
 
-def observed_log_likelihood(model: Model, imputation: Arrays, rows: Rows) -> Float[Array, ""]:
+def observed_log_likelihood(model: NetworkModel, imputation: Arrays, rows: Rows) -> Float[Array, ""]:
     """Σ log p(u_j | y, w, x) over the entries that are seen."""
     logs = model.entries.log_density(model.given_outcome(imputation, rows), rows.incomplete)
     return jnp.sum(logs * model.entries.by_column(rows.seen) * rows.present[:, None])
@@ -57,7 +57,7 @@ class SurrogateBound(Objective):
     The expectations are over q, over draws of stage 1's weights, and over pseudo data.
     """
 
-    model: Model
+    model: NetworkModel
     monte_carlo: int = eqx.field(static=True)
     one_exchange: ClassVar[bool] = True
     reveals: ClassVar[str] = (
@@ -79,7 +79,7 @@ class SurrogateBound(Objective):
         return statistics.summed + networks.divergence(parameters.free)
 
 
-def pseudo(model: Model, imputation: Arrays, rows: Rows, key: Array) -> Pseudo:
+def pseudo(model: NetworkModel, imputation: Arrays, rows: Rows, key: Array) -> Pseudo:
     """Missing entries drawn given (y, w, x); what is shown is somebody's pattern, or flips of a coin.
 
     Never knowingly one's own pattern: where holes depend on the outcome it would tell of it, and the network
@@ -94,7 +94,9 @@ def pseudo(model: Model, imputation: Arrays, rows: Rows, key: Array) -> Pseudo:
     return Pseudo(model.completed(imputation, rows, for_u), shown)
 
 
-def surrogate_log_likelihood(model: Model, surrogates: Arrays, rows: Rows, made: Pseudo) -> Float[Array, ""]:
+def surrogate_log_likelihood(
+    model: NetworkModel, surrogates: Arrays, rows: Rows, made: Pseudo
+) -> Float[Array, ""]:
     """Of the entries that are not shown, and of the outcomes."""
     said = model.given_shown(surrogates["confounders"], rows.covariates, made.u, made.shown)
     hidden = 1.0 - model.entries.by_column(made.shown)

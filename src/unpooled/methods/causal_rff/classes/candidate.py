@@ -27,7 +27,7 @@ FOLD_ROUNDS = 12
 """Rounds of EM without a fold: it begins at the mode of everybody, which is near."""
 
 
-class Categorical(NamedTuple):
+class ClassCandidate(NamedTuple):
     """See `unpooled.methods.causal_rff.candidate.Candidate`."""
 
     mixture: Mixture
@@ -59,11 +59,11 @@ class Categorical(NamedTuple):
         count = len(drawn.shared["level"])
         few = np.linspace(0, count - 1, self.draws).round().astype(int)
         without = _one_draw_each(rest[0]) if rest else None
-        told = _told(learned) | {
+        between_sites = _diagnostics(learned) | {
             "borrowed": BySite(borrowed(self.mixture, mode), axes=2),
             "noise": noise_sd(drawn),
         }
-        return CandidateFit(jax.tree.map(lambda leaf: leaf[few], drawn), without, told)
+        return CandidateFit(jax.tree.map(lambda leaf: leaf[few], drawn), without, between_sites)
 
     def _without(self, mode: Learned, folds: int) -> Procedure[Learned]:
         many, fold = mode.taking([0] * folds), np.arange(folds)
@@ -72,10 +72,10 @@ class Categorical(NamedTuple):
 
 def _one_draw_each(learned: Learned) -> Draws:
     """What EM says without each fold, as one draw: the density averages over its variances itself."""
-    return jax.tree.map(lambda leaf: leaf[:, None], travelling(learned.views, most_classes(learned)))
+    return jax.tree.map(lambda leaf: leaf[:, None], travelling(learned.likelihoods, most_classes(learned)))
 
 
-def _told(learned: Learned) -> dict[str, Any]:
+def _diagnostics(learned: Learned) -> dict[str, Any]:
     classes = np.asarray(learned.states.active).sum(axis=1).astype(int).tolist()
     return {
         "classes": classes[int(np.argmax(learned.bounds))],

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from unpooled.methods.causal_rff.classes.log_likelihoods import Views, travelling
+from unpooled.methods.causal_rff.classes.log_likelihoods import ClassLogLikelihoods, travelling
 from unpooled.methods.causal_rff.classes.mixture import (
     Mixture,
-    State,
+    MixtureState,
     begin,
     counts_of,
-    first_views,
+    first_log_likelihoods,
     maximise,
 )
 from unpooled.optimise.procedure import Procedure, ask, noted
@@ -33,27 +33,28 @@ SETTLED = 0.01
 class Learned(NamedTuple):
     """Models side by side: leading axis, one per (number of classes, start)."""
 
-    states: State
-    views: Views
+    states: MixtureState
+    likelihoods: ClassLogLikelihoods
     bounds: np.ndarray
     people: np.ndarray
     """Expected numbers of people by site, arm and class, from which the states were found."""
     history: tuple[float, ...]
 
     def taking(self, index: list[int]) -> Learned:
-        states, views, bounds, people = jax.tree.map(lambda leaf: np.asarray(leaf)[index], self[:-1])
-        return Learned(states, views, bounds, people, self.history)
+        states, likelihoods, bounds, people = jax.tree.map(lambda leaf: np.asarray(leaf)[index], self[:-1])
+        return Learned(states, likelihoods, bounds, people, self.history)
 
 
 def starts(mixture: Mixture, classes: list[int], sites: int, rates: np.ndarray, seed: list[int]) -> Learned:
     """One model per entry of `classes`, each with centres of its own."""
     states = [begin(mixture, k, sites) for k in classes]
-    views = [
-        first_views(mixture, state, sites, rates, np.random.default_rng([*seed, index]))
+    likelihoods = [
+        first_log_likelihoods(mixture, state, sites, rates, np.random.default_rng([*seed, index]))
         for index, state in enumerate(states)
     ]
     both = jax.tree.map(
-        lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *zip(states, views, strict=True)
+        lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]),
+        *zip(states, likelihoods, strict=True),
     )
     nobody = np.zeros((len(classes), sites, 2, mixture.most))
     return Learned(both[0], both[1], np.full(len(classes), -np.inf), nobody, ())
@@ -67,10 +68,10 @@ def learn(
         temper = min(1.0, COLDEST + (1.0 - COLDEST) * number / ANNEALED) if annealed else 1.0
         reply = yield from noted(_expect(learned, fold, temper), -float(learned.bounds.max()))
         counts = counts_of(reply, mixture.most)
-        states, views, bounds = one_by_one(maximise, (learned.states, counts), mixture)
+        states, likelihoods, bounds = one_by_one(maximise, (learned.states, counts), mixture)
         before, now = learned.bounds, np.asarray(bounds)
         history = (*learned.history, float(now.max()))
-        learned = Learned(states, views, now, np.asarray(counts.people), history)
+        learned = Learned(states, likelihoods, now, np.asarray(counts.people), history)
         if annealed and number + 1 == PRUNED:
             best = _best_starts(learned)
             learned, fold, before = learned.taking(best), fold[best], before[best]
@@ -92,7 +93,7 @@ def _best_starts(learned: Learned) -> list[int]:
 
 
 def _expect(learned: Learned, fold: np.ndarray, temper: float) -> Procedure[Statistics]:
-    said = travelling(learned.views, most_classes(learned))
+    said = travelling(learned.likelihoods, most_classes(learned))
     fixed = {"views": said.shared, "fold": fold, "temper": np.full(len(fold), temper)}
     return (yield from ask("classes", Parameters(fixed=fixed, per_site=said.by_site)))
 

@@ -18,13 +18,18 @@ from unpooled.maths import partially_pooled as pooling
 from unpooled.methods.causal_rff.classes import cells as cell
 from unpooled.methods.causal_rff.classes.cells import Cells, Counted, Variances
 from unpooled.methods.causal_rff.classes.em import Learned, most_classes
-from unpooled.methods.causal_rff.classes.log_likelihoods import ABSENT, Views, travelling, views_of
+from unpooled.methods.causal_rff.classes.log_likelihoods import (
+    ABSENT,
+    ClassLogLikelihoods,
+    log_likelihoods_of,
+    travelling,
+)
 from unpooled.methods.causal_rff.classes.mixture import (
     BETA,
     CONCENTRATION,
     Counts,
     Mixture,
-    State,
+    MixtureState,
     counts_of,
     normal_gamma,
     outcome_counts,
@@ -45,18 +50,18 @@ def kept(sweeps: int) -> int:
 
 def sample(mixture: Mixture, mode: Learned, *, chains: int, sweeps: int, seed: int) -> Procedure[Draws]:
     """Draws of everything the classes say, [kept sweeps × chains]; chains begin at the mode."""
-    states, views = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), chains, axis=0), mode[:2])
+    states, likelihoods = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), chains, axis=0), mode[:2])
     classes = most_classes(mode)
     rng = np.random.default_rng([seed, 5])
     found = []
     for number in range(sweeps):
         keys = _keys(seed, number, chains)
-        said = travelling(views, classes)
+        said = travelling(likelihoods, classes)
         fixed = {"views": said.shared, "fold": np.full(chains, -1), "key": keys}
         reply = yield from ask("classes/drawn", Parameters(fixed=fixed, per_site=said.by_site))
-        states, views = draw(mixture, states, counts_of(reply, mixture.most), views, rng)
+        states, likelihoods = draw(mixture, states, counts_of(reply, mixture.most), likelihoods, rng)
         if number >= sweeps - kept(sweeps):
-            found.append(travelling(views, classes))
+            found.append(travelling(likelihoods, classes))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
 
@@ -66,18 +71,22 @@ def _keys(seed: int, number: int, chains: int) -> np.ndarray:
 
 
 def draw(
-    mixture: Mixture, states: State, counts: Counts, views: Views, rng: np.random.Generator
-) -> tuple[State, Views]:
+    mixture: Mixture,
+    states: MixtureState,
+    counts: Counts,
+    likelihoods: ClassLogLikelihoods,
+    rng: np.random.Generator,
+) -> tuple[MixtureState, ClassLogLikelihoods]:
     """Parameters given everybody's class, for every chain."""
     active = np.asarray(states.active)
-    logit = np.asarray(views.treatment[:, :, 1] - views.treatment[:, :, 0])
+    logit = np.asarray(likelihoods.treatment[:, :, 1] - likelihoods.treatment[:, :, 0])
     treatment, taken = _cells(
         mixture.treatment, active, jax.vmap(treatment_counts)(counts), states.treatment, logit, rng
     )
     chains, sites, _, most = counts.people.shape
     logit = np.zeros((chains, sites, 2 * most))
     if mixture.outcome.binary:
-        logit = np.asarray(views.outcome).reshape(logit.shape)
+        logit = np.asarray(likelihoods.outcome).reshape(logit.shape)
     outcome, said = _cells(
         mixture.outcome, np.tile(active, 2), jax.vmap(outcome_counts)(counts), states.outcome, logit, rng
     )
@@ -85,7 +94,7 @@ def draw(
     numbers = _numbers(counts, rng)
     ones = rng.beta(BETA + counts.ones, BETA + counts.people.sum(axis=(1, 2))[:, :, None] - counts.ones)
     ones = np.clip(ones, 1e-12, 1.0 - 1e-12)
-    drawn = views_of(
+    drawn = log_likelihoods_of(
         classes=_classes(active, np.asarray(states.shares), np.asarray(counts.people.sum(axis=2)), rng),
         one=np.log(ones),
         zero=np.log1p(-ones),
@@ -96,7 +105,7 @@ def draw(
         noise=np.ones((chains, 2)) if mixture.outcome.binary else np.asarray(outcome.values[:, -2:]),
         chance=_chances(mixture, said),
     )
-    return State(states.active, states.shares, outcome, treatment), drawn
+    return MixtureState(states.active, states.shares, outcome, treatment), drawn
 
 
 def _chances(mixture: Mixture, logit: np.ndarray) -> np.ndarray:

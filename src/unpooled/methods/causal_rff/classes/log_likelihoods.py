@@ -24,7 +24,7 @@ ABSENT = -1e30
 """Log-probability of a class not in use."""
 
 
-class Columns(eqx.Module):
+class ColumnKinds(eqx.Module):
     """Which covariates are 0/1 and which numbers; a standardised 0/1 column is positive where it is one."""
 
     binary: Int[Array, " b"]
@@ -37,12 +37,12 @@ class Columns(eqx.Module):
         return rows.covariates[:, self.continuous]
 
 
-class Views(NamedTuple):
+class ClassLogLikelihoods(NamedTuple):
     """What the classes say: expected logs over the parameters' posterior, or logs under one draw.
 
     `centre`, `weight` and `level` give a number's log density −½·weight·(x − centre)² + level; `variance` is
     that of θ about its mean (0 under a draw). Sites [m] lead at the coordinator; beside the rows there are
-    none, since a site is told its own part.
+    none, since a site is between_sites its own part.
     """
 
     classes: Float[Array, "m k"]
@@ -63,46 +63,49 @@ class Views(NamedTuple):
 
 BY_SITE = ("classes", "treatment", "outcome", "variance", "chance")
 _CLASS_AXIS = {"one": -2, "zero": -2, "centre": -2, "weight": -2, "noise": None}
-"""Where the classes stand in each part of the views; last, where nothing is said."""
+"""Where the classes stand in each part of the likelihoods; last, where nothing is said."""
 
 
-def travelling(views: Views, classes: int) -> Draws:
-    """Views as they travel: what all sites are told and what each is; idle classes stay at home."""
+def travelling(likelihoods: ClassLogLikelihoods, classes: int) -> Draws:
+    """The log-likelihoods as they travel: shared and by site, without the classes not in use."""
 
     def first(value: np.ndarray, axis: int | None) -> np.ndarray:
         return value if axis is None else np.take(value, np.arange(classes), axis=axis)
 
     parts = {
-        name: first(np.asarray(part), _CLASS_AXIS.get(name, -1)) for name, part in views._asdict().items()
+        name: first(np.asarray(part), _CLASS_AXIS.get(name, -1))
+        for name, part in likelihoods._asdict().items()
     }
     each = {name: parts.pop(name) for name in BY_SITE}
     return Draws(parts, each)
 
 
-def views_of(**said: np.ndarray) -> Views:
-    return Views(**{name: jnp.asarray(value) for name, value in said.items()})
+def log_likelihoods_of(**said: np.ndarray) -> ClassLogLikelihoods:
+    return ClassLogLikelihoods(**{name: jnp.asarray(value) for name, value in said.items()})
 
 
-def of_covariates(views: Views, columns: Columns, rows: Rows) -> Float[Array, "n k"]:
+def of_covariates(likelihoods: ClassLogLikelihoods, columns: ColumnKinds, rows: Rows) -> Float[Array, "n k"]:
     """log p(z | s) + log p(x | z)."""
     ones, numbers = columns.ones(rows), columns.numbers(rows)
-    squares = numbers**2 @ views.weight.T - 2.0 * numbers @ (views.weight * views.centre).T
-    squares = squares + jnp.sum(views.weight * views.centre**2, axis=1)
-    binary = ones @ views.one.T + (1.0 - ones) @ views.zero.T
-    return views.classes + binary - 0.5 * squares + views.level
+    squares = numbers**2 @ likelihoods.weight.T - 2.0 * numbers @ (likelihoods.weight * likelihoods.centre).T
+    squares = squares + jnp.sum(likelihoods.weight * likelihoods.centre**2, axis=1)
+    binary = ones @ likelihoods.one.T + (1.0 - ones) @ likelihoods.zero.T
+    return likelihoods.classes + binary - 0.5 * squares + likelihoods.level
 
 
-def of_treatment(views: Views, rows: Rows) -> Float[Array, "n k"]:
-    return views.treatment[rows.treatment.astype(int)]
+def of_treatment(likelihoods: ClassLogLikelihoods, rows: Rows) -> Float[Array, "n k"]:
+    return likelihoods.treatment[rows.treatment.astype(int)]
 
 
-def of_outcome(views: Views, rows: Rows, *, binary: bool, predictive: bool = False) -> Float[Array, "n k"]:
+def of_outcome(
+    likelihoods: ClassLogLikelihoods, rows: Rows, *, binary: bool, predictive: bool = False
+) -> Float[Array, "n k"]:
     """E log p(y | z, w, s); or log E p, for people whose outcomes had no part in the posterior."""
     arm = rows.treatment.astype(int)
     if binary:
-        return views.chance[(rows.outcome > 0.0).astype(int), arm]
-    squares = (rows.outcome[:, None] - views.outcome[arm]) ** 2
-    noise, variance = views.noise[arm][:, None], views.variance[arm]
+        return likelihoods.chance[(rows.outcome > 0.0).astype(int), arm]
+    squares = (rows.outcome[:, None] - likelihoods.outcome[arm]) ** 2
+    noise, variance = likelihoods.noise[arm][:, None], likelihoods.variance[arm]
     if predictive:
         noise, variance = noise + variance, 0.0
     return -0.5 * ((squares + variance) / noise + jnp.log(2.0 * jnp.pi * noise))
@@ -111,7 +114,7 @@ def of_outcome(views: Views, rows: Rows, *, binary: bool, predictive: bool = Fal
 class Classes(Stage):
     """Counts and sums by class, under each person's chances of belonging to it or under one drawn class."""
 
-    columns: Columns
+    columns: ColumnKinds
     family: Family
     drawn: bool = eqx.field(static=True)
     reveals: ClassVar[str] = (
@@ -121,10 +124,10 @@ class Classes(Stage):
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         fixed = parameters.fixed
-        views = Views(**fixed["views"], **parameters.per_site)
+        likelihoods = ClassLogLikelihoods(**fixed["views"], **parameters.per_site)
         use = rows.present * (rows.fold != fixed["fold"])
-        logs = of_covariates(views, self.columns, rows) + of_treatment(views, rows)
-        logs = logs + of_outcome(views, rows, binary=isinstance(self.family, Logit))
+        logs = of_covariates(likelihoods, self.columns, rows) + of_treatment(likelihoods, rows)
+        logs = logs + of_outcome(likelihoods, rows, binary=isinstance(self.family, Logit))
         if self.drawn:
             key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.site)
             chosen = jnp.argmax(logs + jax.random.gumbel(key, logs.shape), axis=1)

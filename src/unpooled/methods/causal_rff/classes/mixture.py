@@ -25,7 +25,12 @@ from unpooled.methods.causal_rff.classes.cells import (
     log_chance,
     make_cells,
 )
-from unpooled.methods.causal_rff.classes.log_likelihoods import ABSENT, Columns, Views, views_of
+from unpooled.methods.causal_rff.classes.log_likelihoods import (
+    ABSENT,
+    ClassLogLikelihoods,
+    ColumnKinds,
+    log_likelihoods_of,
+)
 from unpooled.protocol.messages import Statistics
 
 _CLASS_AXIS = {"people": -1, "outcome": -1, "ones": -2, "numbers": -2, "squares": -2}
@@ -41,11 +46,11 @@ class Mixture(eqx.Module):
 
     outcome: Cells
     treatment: Cells
-    columns: Columns
+    columns: ColumnKinds
     most: int = eqx.field(static=True)
 
 
-class State(NamedTuple):
+class MixtureState(NamedTuple):
     """What a model carries from round to round, beside what the sites send."""
 
     active: Float[Array, " k"]
@@ -66,7 +71,7 @@ class Counts(NamedTuple):
     entropy: Float[Array, ""]
 
 
-def make_mixture(most: int, columns: Columns, *, binary: bool) -> Mixture:
+def make_mixture(most: int, columns: ColumnKinds, *, binary: bool) -> Mixture:
     """Outcomes: common, by arm, by cell; a site may shift all, an arm, or a single cell.
 
     As in the paper the arms' functions of z are apart: a class in one arm tells nothing of the other.
@@ -96,19 +101,21 @@ def make_mixture(most: int, columns: Columns, *, binary: bool) -> Mixture:
     return Mixture(outcome, treatment, columns, most)
 
 
-def begin(mixture: Mixture, classes: int, sites: int) -> State:
+def begin(mixture: Mixture, classes: int, sites: int) -> MixtureState:
     active = jnp.asarray(np.arange(mixture.most) < classes, float)
-    return State(active, active / classes, mixture.outcome.start(sites), mixture.treatment.start(sites))
+    return MixtureState(
+        active, active / classes, mixture.outcome.start(sites), mixture.treatment.start(sites)
+    )
 
 
-def first_views(
-    mixture: Mixture, state: State, sites: int, rates: np.ndarray, rng: np.random.Generator
-) -> Views:
+def first_log_likelihoods(
+    mixture: Mixture, state: MixtureState, sites: int, rates: np.ndarray, rng: np.random.Generator
+) -> ClassLogLikelihoods:
     """A start: random centres about the columns' means; nothing is said yet of treatment and outcome."""
     most, numbers = mixture.most, len(mixture.columns.continuous)
     logit = np.log(rates / (1.0 - rates)) + 1.5 * rng.standard_normal((most, len(rates)))
     everywhere = np.zeros((sites, 2, most))
-    return views_of(
+    return log_likelihoods_of(
         classes=np.tile(np.where(np.asarray(state.active) > 0, 0.0, ABSENT), (sites, 1)),
         one=-np.logaddexp(0.0, -logit),
         zero=-np.logaddexp(0.0, logit),
@@ -136,7 +143,9 @@ def _widened(value: np.ndarray, axis: int, most: int) -> Array:
     return jnp.asarray(np.pad(value, width))
 
 
-def maximise(leaves: tuple[State, Counts], mixture: Mixture) -> tuple[State, Views, Float[Array, ""]]:
+def maximise(
+    leaves: tuple[MixtureState, Counts], mixture: Mixture
+) -> tuple[MixtureState, ClassLogLikelihoods, Float[Array, ""]]:
     """Every part's posterior given the counts, of one model; and the bound."""
     state, counts = leaves
     active = state.active
@@ -146,7 +155,7 @@ def maximise(leaves: tuple[State, Counts], mixture: Mixture) -> tuple[State, Vie
     outcome, said = improve(mixture.outcome, jnp.tile(active, 2), outcome_counts(counts), state.outcome)
     treatment, taken = improve(mixture.treatment, active, treatment_counts(counts), state.treatment)
     by_arm = (counts.people.shape[0], 2, mixture.most)
-    views = Views(
+    likelihoods = ClassLogLikelihoods(
         classes=classes,
         one=one,
         zero=zero,
@@ -162,7 +171,7 @@ def maximise(leaves: tuple[State, Counts], mixture: Mixture) -> tuple[State, Vie
     bound = counts.entropy + class_evidence + binary_evidence + number_evidence
     # K! labellings of the classes say the same; the bound sees one of them.
     bound = bound + said.evidence + taken.evidence + gammaln(active.sum() + 1.0)
-    return State(active, shares, outcome, treatment), views, bound
+    return MixtureState(active, shares, outcome, treatment), likelihoods, bound
 
 
 def _chances(mixture: Mixture, said: Means, outcome: Variances, by_arm: tuple[int, int, int]) -> Array:

@@ -13,9 +13,15 @@ import numpy as np
 from unpooled.disclosure.by_site import BySite
 from unpooled.methods.causal_rff.fit import CandidateFit, noise_sd
 from unpooled.methods.causal_rff.observed import modes
-from unpooled.methods.causal_rff.observed.modes import Mode, Terms
-from unpooled.methods.causal_rff.observed.regression import Design, PartlyShared, Sums, outline, sums_of
-from unpooled.methods.causal_rff.observed.transfer import Covariance, Transfer, make_together
+from unpooled.methods.causal_rff.observed.modes import SiteTerms, VarianceMode
+from unpooled.methods.causal_rff.observed.regression import (
+    Design,
+    PartlyShared,
+    RegressionSums,
+    outline,
+    sums_of,
+)
+from unpooled.methods.causal_rff.observed.transfer import Covariance, Transfer, make_paired
 from unpooled.methods.causal_rff.settings import CausalRFFSettings
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.records import Arrays, Draws, Parameters
@@ -37,15 +43,15 @@ class Regressed(NamedTuple):
 class LengthFit(NamedTuple):
     """The sums (to second order about the coefficients, for 0/1 outcomes) and the likeliest variances."""
 
-    sums: Sums
-    mode: Mode
+    sums: RegressionSums
+    mode: VarianceMode
 
 
-class Observed(NamedTuple):
+class RegressionCandidate(NamedTuple):
     """See `unpooled.methods.causal_rff.candidate.Candidate`."""
 
     design: Design
-    terms: Terms
+    terms: SiteTerms
     width: int
     sites: int
     draws: int
@@ -68,7 +74,7 @@ class Observed(NamedTuple):
         """No further round: the coefficients' posterior is exact, or Laplace's, given the variances."""
         yield from ()
         drawn = self._drawn(learned)
-        between = modes.told(self.terms, *learned.fits[learned.best])
+        between = modes.between_sites(self.terms, *learned.fits[learned.best])
         evidence = [fit.mode.evidence for fit in learned.fits]
         diagnostics = {
             "noise": noise_sd(drawn),
@@ -166,11 +172,11 @@ def width(settings: CausalRFFSettings, design: Design) -> int:
     return 1 if settings.site_terms in ("offsets", "none") else design.width
 
 
-def make_terms(settings: CausalRFFSettings, design: Design, *, sites: int, binary: bool) -> Terms:
+def make_terms(settings: CausalRFFSettings, design: Design, *, sites: int, binary: bool) -> SiteTerms:
     differ = settings.site_terms in ("offsets", "deviations")
     coefficients = outline(design, width(settings, design), differ=differ, binary=binary)
     if settings.site_terms == "covariance":
-        return make_together(coefficients, Covariance(sites))
+        return make_paired(coefficients, Covariance(sites))
     if settings.site_terms == "transfer":
-        return make_together(coefficients, Transfer(sites, settings.symmetric, settings.transfer))
+        return make_paired(coefficients, Transfer(sites, settings.symmetric, settings.transfer))
     return PartlyShared(coefficients)

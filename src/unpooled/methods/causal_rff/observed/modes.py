@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array
 from scipy.optimize import minimize
 
-from unpooled.methods.causal_rff.observed.regression import SPREAD, Sums
+from unpooled.methods.causal_rff.observed.regression import SPREAD, RegressionSums
 from unpooled.protocol.records import Arrays
 
 HAIR = 1e-4
@@ -20,7 +20,7 @@ REACH = 12.0
 """How far from what is expected a parameter is looked for: a factor of e¹² for a variance."""
 
 
-class Terms(Protocol):
+class SiteTerms(Protocol):
     """How coefficients go together between sites, given a point: log-variances, and what else is learned."""
 
     @property
@@ -40,20 +40,20 @@ class Terms(Protocol):
         """Which of the point is learned beside them; it stays at its mode."""
         ...
 
-    def log_evidence(self, point: Array, sums: Sums) -> Array:
+    def log_evidence(self, point: Array, sums: RegressionSums) -> Array:
         """Of the outcomes, and of the point a priori."""
         ...
 
-    def coefficients(self, point: Array, sums: Sums, key: Array | None) -> dict[str, Array]:
+    def coefficients(self, point: Array, sums: RegressionSums, key: Array | None) -> dict[str, Array]:
         """A draw, or the mean: {common [2, f], site [m, 2, w], noise [2]}."""
         ...
 
-    def told(self, point: Array, sums: Sums) -> dict[str, Array]:
+    def between_sites(self, point: Array, sums: RegressionSums) -> dict[str, Array]:
         """How the sites hold together: the borrowed shares, and what was learned of it."""
         ...
 
 
-class Mode(NamedTuple):
+class VarianceMode(NamedTuple):
     """The likeliest point, the precision about it, and the log evidence of the whole."""
 
     point: np.ndarray
@@ -61,7 +61,9 @@ class Mode(NamedTuple):
     evidence: float
 
 
-def find_mode(terms: Terms, sums: Sums, start: np.ndarray | None = None, *, curvature: bool = True) -> Mode:
+def find_mode(
+    terms: SiteTerms, sums: RegressionSums, start: np.ndarray | None = None, *, curvature: bool = True
+) -> VarianceMode:
     """Maximise the evidence over all that is learned."""
     expected, curved = terms.expected, terms.variances
     learned = np.concatenate([curved, terms.others])
@@ -76,15 +78,17 @@ def find_mode(terms: Terms, sums: Sums, start: np.ndarray | None = None, *, curv
     mode, precision = expected.copy(), np.zeros((len(expected), len(expected)))
     mode[learned] = found.x
     if not curvature:
-        return Mode(mode, precision, -float(found.fun))
+        return VarianceMode(mode, precision, -float(found.fun))
     values, vectors = np.linalg.eigh(_curvature(terms, found.x, len(curved), expected, learned, sums))
     values = np.maximum(values, 1.0 / SPREAD**2)
     precision[np.ix_(curved, curved)] = (vectors * values) @ vectors.T
-    return Mode(mode, precision, -float(found.fun) - 0.5 * float(np.log(values).sum()))
+    return VarianceMode(mode, precision, -float(found.fun) - 0.5 * float(np.log(values).sum()))
 
 
 @partial(jax.jit, static_argnums=0)
-def _value_and_slope(terms: Terms, moving: Array, begun: Array, learned: Array, sums: Sums) -> tuple:
+def _value_and_slope(
+    terms: SiteTerms, moving: Array, begun: Array, learned: Array, sums: RegressionSums
+) -> tuple:
     def value(part: Array) -> Array:
         return -terms.log_evidence(begun.at[learned].set(part), sums)
 
@@ -92,7 +96,7 @@ def _value_and_slope(terms: Terms, moving: Array, begun: Array, learned: Array, 
 
 
 def _curvature(
-    terms: Terms, at: np.ndarray, count: int, begun: np.ndarray, learned: np.ndarray, sums: Sums
+    terms: SiteTerms, at: np.ndarray, count: int, begun: np.ndarray, learned: np.ndarray, sums: RegressionSums
 ) -> np.ndarray:
     """The Hessian in the first parameters by differences of exact slopes: jax.hessian compiles for 5 s."""
     slopes = [
@@ -103,27 +107,29 @@ def _curvature(
     return 0.5 * (found + found.T)
 
 
-def mean(terms: Terms, sums: Sums, mode: Mode) -> Arrays:
+def mean(terms: SiteTerms, sums: RegressionSums, mode: VarianceMode) -> Arrays:
     """The coefficients' posterior mean at the likeliest point."""
     return _arrays(_mean(terms, jnp.asarray(mode.point), sums))
 
 
 @partial(jax.jit, static_argnums=0)
-def _mean(terms: Terms, point: Array, sums: Sums) -> dict[str, Array]:
+def _mean(terms: SiteTerms, point: Array, sums: RegressionSums) -> dict[str, Array]:
     return terms.coefficients(point, sums, None)
 
 
-def told(terms: Terms, sums: Sums, mode: Mode) -> Arrays:
+def between_sites(terms: SiteTerms, sums: RegressionSums, mode: VarianceMode) -> Arrays:
     """How the sites hold together, at the likeliest point."""
-    return _arrays(_told(terms, jnp.asarray(mode.point), sums))
+    return _arrays(_diagnostics(terms, jnp.asarray(mode.point), sums))
 
 
 @partial(jax.jit, static_argnums=0)
-def _told(terms: Terms, point: Array, sums: Sums) -> dict[str, Array]:
-    return terms.told(point, sums)
+def _diagnostics(terms: SiteTerms, point: Array, sums: RegressionSums) -> dict[str, Array]:
+    return terms.between_sites(point, sums)
 
 
-def draw(terms: Terms, sums: Sums, mode: Mode, count: int, rng: np.random.Generator) -> Arrays:
+def draw(
+    terms: SiteTerms, sums: RegressionSums, mode: VarianceMode, count: int, rng: np.random.Generator
+) -> Arrays:
     """Variances about their mode, coefficients from their exact posterior under each."""
     values, vectors = np.linalg.eigh(mode.precision)
     scale = np.where(values > 1e-9, 1.0 / np.sqrt(np.maximum(values, 1e-9)), 0.0)
@@ -133,7 +139,7 @@ def draw(terms: Terms, sums: Sums, mode: Mode, count: int, rng: np.random.Genera
 
 
 @partial(jax.jit, static_argnums=0)
-def _draws(terms: Terms, points: Array, sums: Sums, keys: Array) -> dict[str, Array]:
+def _draws(terms: SiteTerms, points: Array, sums: RegressionSums, keys: Array) -> dict[str, Array]:
     return jax.lax.map(lambda leaves: terms.coefficients(leaves[0], sums, leaves[1]), (points, keys))
 
 

@@ -68,7 +68,7 @@ SPREAD = 1.5
 """Prior sd of every log-variance about what is expected."""
 
 
-class Sums(NamedTuple):
+class RegressionSums(NamedTuple):
     """By arm; `cross` and `site_score` by site, of the first features only, in which a site may differ."""
 
     gram: Float[Array, "2 f f"]
@@ -135,11 +135,11 @@ def linear_predictor(features: Array, common: Array, site: Array) -> Float[Array
     return seen @ jnp.asarray(CODES).T
 
 
-def sums_of(reply: Statistics, index: int) -> Sums:
+def sums_of(reply: Statistics, index: int) -> RegressionSums:
     """One entry of an aggregated reply."""
     parts: dict[str, Any] = {**reply.summed, **reply.per_site}
-    found = {name: jnp.asarray(parts[name][index]) for name in Sums._fields}
-    return Sums(**{**found, "gram": unpack(found["gram"])})
+    found = {name: jnp.asarray(parts[name][index]) for name in RegressionSums._fields}
+    return RegressionSums(**{**found, "gram": unpack(found["gram"])})
 
 
 class Outline(eqx.Module):
@@ -170,7 +170,7 @@ def outline(design: Design, width: int, *, differ: bool, binary: bool) -> Outlin
     )
 
 
-def assemble(sums: Sums, noise: Array) -> pooling.Sums:
+def assemble(sums: RegressionSums, noise: Array) -> pooling.Sums:
     """The solve's statistics, in units of the noise."""
     codes = jnp.asarray(CODES)
     both = codes[:, :, None] * codes[:, None, :] / noise[:, None, None]
@@ -191,7 +191,7 @@ def prior_of(outline: Outline, variances: Array) -> pooling.Prior:
     return pooling.Prior(jnp.diag(root[np.array(outline.common)]), jnp.diag(root[np.array(outline.site)]))
 
 
-def beyond_solve(outline: Outline, log_variances: Array, sums: Sums) -> Array:
+def beyond_solve(outline: Outline, log_variances: Array, sums: RegressionSums) -> Array:
     """The log evidence beside the solve's: of noise and outcomes alone, and of the log-variances a priori."""
     noise = jnp.exp(log_variances[-2:])  # one, for 0/1 outcomes
     rest = jnp.sum(sums.people * jnp.log(2.0 * jnp.pi * noise) + sums.square / noise)
@@ -201,7 +201,7 @@ def beyond_solve(outline: Outline, log_variances: Array, sums: Sums) -> Array:
 
 
 class PartlyShared(eqx.Module):
-    """θ_s = θ + B b_s. See `unpooled.methods.causal_rff.observed.modes.Terms`."""
+    """θ_s = θ + B b_s. See `unpooled.methods.causal_rff.observed.modes.SiteTerms`."""
 
     outline: Outline = eqx.field(static=True)
 
@@ -221,11 +221,11 @@ class PartlyShared(eqx.Module):
     def others(self) -> np.ndarray:
         return np.zeros(0, int)
 
-    def log_evidence(self, point: Array, sums: Sums) -> Array:
+    def log_evidence(self, point: Array, sums: RegressionSums) -> Array:
         found = pooling.posterior(*self._solve(point, sums))
         return found.log_evidence + beyond_solve(self.outline, point, sums)
 
-    def coefficients(self, point: Array, sums: Sums, key: Array | None) -> dict[str, Array]:
+    def coefficients(self, point: Array, sums: RegressionSums, key: Array | None) -> dict[str, Array]:
         seen, prior = self._solve(point, sums)
         found = pooling.coefficients(pooling.posterior(seen, prior), prior, key)
         return {
@@ -234,10 +234,10 @@ class PartlyShared(eqx.Module):
             "noise": jnp.exp(point[-2:]),
         }
 
-    def told(self, point: Array, sums: Sums) -> dict[str, Array]:
+    def between_sites(self, point: Array, sums: RegressionSums) -> dict[str, Array]:
         return {"borrowed": borrowed_strength.partly_shared(*self._solve(point, sums))}
 
-    def _solve(self, point: Array, sums: Sums) -> tuple[pooling.Sums, pooling.Prior]:
+    def _solve(self, point: Array, sums: RegressionSums) -> tuple[pooling.Sums, pooling.Prior]:
         variances = jnp.exp(point)
         return assemble(sums, variances[-2:]), prior_of(self.outline, variances)
 

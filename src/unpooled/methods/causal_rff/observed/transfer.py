@@ -18,7 +18,7 @@ from unpooled.errors import StudyError
 from unpooled.maths import site_covariance as solve
 from unpooled.methods.causal_rff.observed.regression import (
     Outline,
-    Sums,
+    RegressionSums,
     assemble,
     beyond_solve,
     learned_variances,
@@ -81,8 +81,8 @@ class Transfer(eqx.Module):
         return jnp.zeros((self.sites, self.sites)).at[np.nonzero(apart)].set(chance)
 
 
-class Together(eqx.Module):
-    """See `unpooled.methods.causal_rff.observed.modes.Terms`. The point: log-variances, then `between`'s."""
+class PairedSites(eqx.Module):
+    """See `observed.modes.SiteTerms`. The point: log-variances, then the parameters of `between`."""
 
     outline: Outline = eqx.field(static=True)
     between: Covariance | Transfer = eqx.field(static=True)
@@ -103,14 +103,14 @@ class Together(eqx.Module):
     def others(self) -> np.ndarray:
         return len(self.outline.expected) + np.arange(self.between.size)
 
-    def log_evidence(self, point: Array, sums: Sums) -> Array:
+    def log_evidence(self, point: Array, sums: RegressionSums) -> Array:
         logs, free = self._parted(point)
         found = solve.posterior(*self._solve(point, sums)).log_evidence
         return (
             found + beyond_solve(self.outline, logs, sums) - 0.5 * jnp.sum((free / self.between.SPREAD) ** 2)
         )
 
-    def coefficients(self, point: Array, sums: Sums, key: Array | None) -> dict[str, Array]:
+    def coefficients(self, point: Array, sums: RegressionSums, key: Array | None) -> dict[str, Array]:
         seen, prior = self._solve(point, sums)
         found = solve.coefficients(solve.posterior(seen, prior), prior, key)
         site = found.reshape(self.between.sites, 2, -1)
@@ -120,7 +120,7 @@ class Together(eqx.Module):
             "noise": jnp.exp(self._parted(point)[0][-2:]),
         }
 
-    def told(self, point: Array, sums: Sums) -> dict[str, Array]:
+    def between_sites(self, point: Array, sums: RegressionSums) -> dict[str, Array]:
         shown = self.between.shown(self._parted(point)[1])
         return {"borrowed": solve.borrowed(*self._solve(point, sums)), self.between.name: shown}
 
@@ -128,7 +128,7 @@ class Together(eqx.Module):
         last = len(self.outline.expected)
         return point[:last], point[last:]
 
-    def _solve(self, point: Array, sums: Sums) -> tuple[solve.Sums, solve.Prior]:
+    def _solve(self, point: Array, sums: RegressionSums) -> tuple[solve.Sums, solve.Prior]:
         logs, free = self._parted(point)
         variances = jnp.exp(logs)
         seen = assemble(sums, variances[-2:])
@@ -136,7 +136,7 @@ class Together(eqx.Module):
         return solve.Sums(seen.site_gram, seen.site_score), prior
 
 
-def make_together(outline: Outline, between: Covariance | Transfer) -> Together:
+def make_paired(outline: Outline, between: Covariance | Transfer) -> PairedSites:
     """Refuse a system that is too large to be solved again and again."""
     sites, each = between.sites, len(outline.common)
     if sites * each > MOST:
@@ -145,7 +145,7 @@ def make_together(outline: Outline, between: Covariance | Transfer) -> Together:
             found=f"{sites} sites with {each} coefficients each",
             remedy="give fewer frequencies, or choose site_terms = 'deviations' or 'offsets'",
         )
-    return Together(outline, between)
+    return PairedSites(outline, between)
 
 
 def _symmetric(free: Array, sites: int, *, diagonal: bool) -> Float[Array, "m m"]:

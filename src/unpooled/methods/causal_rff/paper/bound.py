@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_rff.paper.functions import MODELS, Functions
+from unpooled.methods.causal_rff.paper.functions import MODELS, StructuralFunctions
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
@@ -26,10 +26,10 @@ START_SPREAD = 0.5
 START_TRANSFER = 0.5
 
 
-class Bound(Objective):
+class LatentBound(Objective):
     """Σ_s of what is lost at site s, in M draws of everybody's z; and ζ‖θ‖² in F."""
 
-    functions: Functions
+    functions: StructuralFunctions
     regulariser: Float[Array, ""]
     monte_carlo: int = eqx.field(static=True)
     one_exchange: ClassVar[bool] = True
@@ -50,7 +50,9 @@ class Bound(Objective):
         return statistics.summed + self.regulariser * self.functions.squares(free) + 0.5 * weak
 
 
-def gain(functions: Functions, free: Arrays, rows: Rows, noise: Float[Array, "k n z"]) -> Float[Array, " n"]:
+def gain(
+    functions: StructuralFunctions, free: Arrays, rows: Rows, noise: Float[Array, "k n z"]
+) -> Float[Array, " n"]:
     """Each person's part of the bound, with z = f_q + σ_q ε for given ε."""
     y, w = functions.outcome_of(rows), rows.treatment
     mean, log_sd = functions.encode(free, rows, y, w), free["spread"]
@@ -68,7 +70,7 @@ def divergence(mean: Float[Array, "n z"], log_sd: Float[Array, " z"]) -> Float[A
     return 0.5 * jnp.sum(jnp.exp(2.0 * log_sd) + mean**2 - 1.0 - 2.0 * log_sd, axis=1)
 
 
-def start(functions: Functions, sites: int, seed: int) -> Arrays:
+def start(functions: StructuralFunctions, sites: int, seed: int) -> Arrays:
     """q is a random projection of (y, x), decoded by small random lines: the same at every site.
 
     Sites that began apart would give z's axes different meanings, and θ^v of one would not help another.

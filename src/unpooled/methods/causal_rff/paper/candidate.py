@@ -10,13 +10,13 @@ import numpy as np
 
 from unpooled.disclosure.by_site import BySite, Trace
 from unpooled.maths.fourier import frequencies
-from unpooled.methods.causal_rff.classes.log_likelihoods import Columns
+from unpooled.methods.causal_rff.classes.log_likelihoods import ColumnKinds
 from unpooled.methods.causal_rff.fit import CandidateFit
 from unpooled.methods.causal_rff.paper import posterior
-from unpooled.methods.causal_rff.paper.bound import Bound, start
+from unpooled.methods.causal_rff.paper.bound import LatentBound, start
 from unpooled.methods.causal_rff.paper.effects import GaussianModel
-from unpooled.methods.causal_rff.paper.functions import MODELS, Functions
-from unpooled.methods.causal_rff.paper.posterior import Sampler
+from unpooled.methods.causal_rff.paper.functions import MODELS, StructuralFunctions
+from unpooled.methods.causal_rff.paper.posterior import LatentSampler
 from unpooled.methods.causal_rff.settings import CausalRFFContext, CausalRFFSettings
 from unpooled.models.outcome_family import Family
 from unpooled.optimise.minima import Minima
@@ -31,10 +31,10 @@ FOLD_DRAWS = 20
 """Draws of the decoders by which a fold's outcomes are judged, from one set of z."""
 
 
-class Gaussian(NamedTuple):
+class GaussianCandidate(NamedTuple):
     """See `unpooled.methods.causal_rff.candidate.Candidate`."""
 
-    bound: Bound
+    bound: LatentBound
     sites: int
     rounds: int
     rate: float
@@ -64,7 +64,7 @@ class Gaussian(NamedTuple):
         without = [self._bundle(learned.free, fold + 1, each) for fold, each in enumerate(drawn[SETS:])]
         held = jax.tree.map(lambda *leaves: np.stack(leaves), *without) if without else None
         accepted = float((reply.summed["accepted"] / reply.summed["people"])[:SETS].mean())
-        return CandidateFit(full, held, self._told(learned, accepted))
+        return CandidateFit(full, held, self._diagnostics(learned, accepted))
 
     def _drawn(self, points: Arrays, each: Arrays, index: int, count: int, rng: Any) -> np.ndarray:
         free, moments = jax.tree.map(lambda leaf: leaf[index], (points, each))
@@ -83,7 +83,7 @@ class Gaussian(NamedTuple):
     def _key(self, use: int) -> Any:
         return jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), 11), use)
 
-    def _told(self, learned: Minima, acceptance: float) -> dict[str, Any]:
+    def _diagnostics(self, learned: Minima, acceptance: float) -> dict[str, Any]:
         free = jax.tree.map(lambda leaf: leaf[0], learned.free)
         sharing = {
             model: BySite(np.asarray(self.bound.functions.sharing(free, model, self.sites)), axes=2)
@@ -98,9 +98,9 @@ class Gaussian(NamedTuple):
 
 
 def make_functions(
-    settings: CausalRFFSettings, context: CausalRFFContext, columns: Columns, *, binary: bool
-) -> Functions:
-    return Functions(
+    settings: CausalRFFSettings, context: CausalRFFContext, columns: ColumnKinds, *, binary: bool
+) -> StructuralFunctions:
+    return StructuralFunctions(
         latent=jnp.asarray(context.latent_frequencies),
         observed=jnp.asarray(context.observed_frequencies),
         columns=columns,
@@ -110,16 +110,18 @@ def make_functions(
     )
 
 
-def make_bound(settings: CausalRFFSettings, functions: Functions) -> Bound:
-    return Bound(functions, jnp.asarray(settings.regulariser), settings.monte_carlo)
+def make_bound(settings: CausalRFFSettings, functions: StructuralFunctions) -> LatentBound:
+    return LatentBound(functions, jnp.asarray(settings.regulariser), settings.monte_carlo)
 
 
-def make_model(settings: CausalRFFSettings, functions: Functions, family: Family) -> GaussianModel:
+def make_model(settings: CausalRFFSettings, functions: StructuralFunctions, family: Family) -> GaussianModel:
     return GaussianModel(_sampler(settings, functions), family)
 
 
-def make_candidate(settings: CausalRFFSettings, functions: Functions, *, sites: int, seed: int) -> Gaussian:
-    return Gaussian(
+def make_candidate(
+    settings: CausalRFFSettings, functions: StructuralFunctions, *, sites: int, seed: int
+) -> GaussianCandidate:
+    return GaussianCandidate(
         make_bound(settings, functions),
         sites=sites,
         rounds=settings.gaussian_rounds,
@@ -129,13 +131,13 @@ def make_candidate(settings: CausalRFFSettings, functions: Functions, *, sites: 
     )
 
 
-def stages(settings: CausalRFFSettings, functions: Functions) -> dict[str, Stage]:
-    moments = posterior.Moments(_sampler(settings, functions))
+def stages(settings: CausalRFFSettings, functions: StructuralFunctions) -> dict[str, Stage]:
+    moments = posterior.LatentMoments(_sampler(settings, functions))
     return {"gaussian": make_bound(settings, functions), "gaussian/moments": moments}
 
 
-def _sampler(settings: CausalRFFSettings, functions: Functions) -> Sampler:
-    return Sampler(functions, metropolis=settings.sampler == "metropolis")
+def _sampler(settings: CausalRFFSettings, functions: StructuralFunctions) -> LatentSampler:
+    return LatentSampler(functions, metropolis=settings.sampler == "metropolis")
 
 
 def drawn_frequencies(

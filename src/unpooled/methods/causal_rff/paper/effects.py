@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_rff.paper.functions import Functions, log_chance, log_normal
-from unpooled.methods.causal_rff.paper.posterior import Latent, Sampler
+from unpooled.methods.causal_rff.paper.functions import StructuralFunctions, log_chance, log_normal
+from unpooled.methods.causal_rff.paper.posterior import Latent, LatentSampler
 from unpooled.models.outcome_family import Family, individual_effect
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
@@ -28,11 +28,11 @@ EACH = 8
 class GaussianModel(eqx.Module):
     """Outcomes given x through z, under one bundle: {"point", "key", "coefficients" [K, f, 2] of a site}."""
 
-    sampler: Sampler
+    sampler: LatentSampler
     family: Family
 
     @property
-    def functions(self) -> Functions:
+    def functions(self) -> StructuralFunctions:
         return self.sampler.functions
 
     def paths(self, draw: Arrays, rows: Rows) -> Latent:

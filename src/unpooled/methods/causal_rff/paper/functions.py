@@ -19,25 +19,25 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.maths.fourier import fourier_features
-from unpooled.methods.causal_rff.classes.log_likelihoods import Columns
+from unpooled.methods.causal_rff.classes.log_likelihoods import ColumnKinds
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
 MODELS = {"decoder": "latent", "encoder": "latent", "treatment": "treatment", "outcome": "outcome"}
 """Whose adaptive factors the coefficients of each group of functions are shared by."""
 Y0, Y1, W, X = 0, 1, 2, slice(3, None)
-"""Columns of the decoder; the covariates follow, 0/1 before numbers."""
+"""ColumnKinds of the decoder; the covariates follow, 0/1 before numbers."""
 LOGIT_WEIGHT = 0.25
 """Logits are expected about twice as large as what is standardised, so they are regularised less."""
 LOG_TWO_PI = float(np.log(2.0 * np.pi))
 
 
-class Functions(eqx.Module):
+class StructuralFunctions(eqx.Module):
     """f_c(u) = (θ_c^s + Σ_{v≠s} λ^{s,v} θ_c^v)ᵀ φ(u). Frequencies come from the seed, at every party."""
 
     latent: Float[Array, "b z"]
     observed: Float[Array, "b d+1"]
-    columns: Columns
+    columns: ColumnKinds
     binary: bool = eqx.field(static=True)
     """Whether outcomes are 0/1."""
     symmetric: bool = eqx.field(static=True)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.maths.metropolis import independence
-from unpooled.methods.causal_rff.paper.functions import Functions, log_normal
+from unpooled.methods.causal_rff.paper.functions import StructuralFunctions, log_normal
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
@@ -28,10 +28,10 @@ class Latent(NamedTuple):
     acceptance: Float[Array, " n"]
 
 
-class Sampler(eqx.Module):
+class LatentSampler(eqx.Module):
     """p(z | x, y, w) by Metropolis with proposal q, or q itself in its place."""
 
-    functions: Functions
+    functions: StructuralFunctions
     metropolis: bool = eqx.field(static=True)
 
     def given_all(self, free: Arrays, rows: Rows, y: Array, w: Array, key: Array) -> Latent:
@@ -70,10 +70,10 @@ class Sampler(eqx.Module):
         return said - 0.5 * jnp.sum(z**2, axis=1)
 
 
-class Moments(Stage):
+class LatentMoments(Stage):
     """Sums of the features of a drawn z by arm, in units of the noise."""
 
-    sampler: Sampler
+    sampler: LatentSampler
     reveals: ClassVar[str] = (
         "by arm, at this site: products of the features of people's drawn latent confounders, and their "
         "sums weighted by the outcome; for sums over sites: the share of Metropolis proposals taken"
@@ -110,7 +110,7 @@ class Moments(Stage):
 
 
 def draw(
-    functions: Functions, free: Arrays, moments: Arrays, *, regulariser: float, count: int,
+    functions: StructuralFunctions, free: Arrays, moments: Arrays, *, regulariser: float, count: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "k m f 2"]:  # fmt: skip
     """Draws of each site's own (θ_y + what it takes from others), from one set of everybody's z."""

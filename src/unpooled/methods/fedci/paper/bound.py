@@ -54,7 +54,7 @@ class Sample(NamedTuple):
     shift: Float[Array, "k 2 m"]
 
 
-class Bound(Objective):
+class VariationalBound(Objective):
     """−ELBO of Eq. (loss): Algorithm 1's objective."""
 
     evidence: KernelEvidence
@@ -78,7 +78,7 @@ class Bound(Objective):
         return statistics.summed + wisharts + shifts - priors
 
 
-def make_bound(settings: FedCISettings, context: FedCIContext) -> Bound:
+def make_bound(settings: FedCISettings, context: FedCIContext) -> VariationalBound:
     """The bound of one study, the same at the coordinator and at the sites."""
     functions = Functions(
         site_moments=jnp.asarray(context.site_moments),
@@ -92,7 +92,7 @@ def make_bound(settings: FedCISettings, context: FedCIContext) -> Bound:
     sd = jnp.full(2, jnp.sqrt(settings.wishart_mean))
     correlation, degrees = jnp.asarray(settings.wishart_correlation), jnp.asarray(settings.wishart_degrees)
     evidence = KernelEvidence(functions, diagonal=False)
-    return Bound(evidence, two_arm_wishart(sd, correlation, degrees), settings.monte_carlo)
+    return VariationalBound(evidence, two_arm_wishart(sd, correlation, degrees), settings.monte_carlo)
 
 
 def start(settings: FedCISettings, context: FedCIContext, seed: int) -> Arrays:
