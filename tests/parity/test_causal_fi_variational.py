@@ -30,7 +30,7 @@ from unpooled.protocol.messages import Message
 from unpooled.protocol.rows import Rows, make_rows
 from unpooled.site.answer import answer
 from unpooled.site.site import Adoption, Site
-from unpooled.study import Columns
+from unpooled.study import ColumnRoles
 
 pytestmark = pytest.mark.slow
 draw, draw_pseudo, divergence = jax.jit(networks.draw), jax.jit(pseudo), jax.jit(networks.divergence)
@@ -94,7 +94,7 @@ class InTurn:
     """Sites that have adopted nothing but stages, one after the other: what they share is compiled once."""
 
     def __init__(self, tables: list[Table], stages: dict[str, Any]) -> None:
-        columns, nothing = Columns(treatment="w", outcome="y", covariates=("a", "b")), [None] * 5
+        columns, nothing = ColumnRoles(treatment="w", outcome="y", covariates=("a", "b")), [None] * 5
         self._sites = {
             f"site{place}": Site(
                 f"site{place}", pd.DataFrame(), columns,

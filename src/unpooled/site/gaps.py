@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 
 from unpooled.data.model_matrix import encode
-from unpooled.maths.patterns import patterns_of, suppressed
+from unpooled.maths.missing_patterns import patterns_of, suppressed
 from unpooled.protocol.messages import Patterns, Tree
 from unpooled.site.limits import Limits, check_rows
 from unpooled.site.site import Site

@@ -16,7 +16,7 @@ from unpooled.protocol.messages import Adopt, Tree
 from unpooled.protocol.rows import Rows, make_rows
 from unpooled.protocol.stage import Stage
 from unpooled.site.limits import NONE, Limits
-from unpooled.study import Columns, Schema
+from unpooled.study import ColumnRoles, Schema
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Site:
 
     name: str
     frame: pd.DataFrame
-    columns: Columns
+    columns: ColumnRoles
     limits: Limits = NONE
     adopted: Adoption | None = field(default=None, repr=False)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from unpooled.maths.triangles import unpack
+from unpooled.maths.linear_algebra import unpack
 from unpooled.protocol.messages import Tree
 
 

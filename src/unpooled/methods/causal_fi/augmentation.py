@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from unpooled.maths.triangles import pack
+from unpooled.maths.linear_algebra import pack
 from unpooled.methods.causal_fi import levels
 from unpooled.methods.causal_fi.model import Model, with_one
 from unpooled.methods.causal_fi.start import shift_of

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
-from unpooled.maths import partially_pooled as pooling
-from unpooled.maths.triangles import unpack
-from unpooled.maths.wishart import Wishart, draw_factors
+from unpooled.maths.covariance import Wishart, draw_factors
+from unpooled.maths.linear_algebra import back, forward, unpack
 from unpooled.methods.causal_fi.columns import Layout
 from unpooled.methods.causal_fi.levels import CURVE, allowed, asked_of_all
 from unpooled.protocol.messages import Tree
@@ -45,12 +44,12 @@ def draw_numbers(gram: Float[Array, "p p"], size: int, key: Array) -> Tree:
             "covariance": jnp.zeros((0, 0)),
         }
     root = jnp.linalg.cholesky(gram[:size, :size] + jnp.eye(size))
-    white = pooling.forward(root, gram[:size, size:])
+    white = forward(root, gram[:size, size:])
     left = gram[size:, size:] - white.T @ white + LEAST_SPREAD * (width + 2) * jnp.eye(width)
     draws = draw_factors(Wishart(jnp.eye(width), width + 2 + count), for_covariance, 1)[0]
     spread = jnp.linalg.cholesky(left) @ jsl.solve_triangular(draws, jnp.eye(width), lower=True).T
     noise = jax.random.normal(for_slopes, white.shape) @ spread.T
-    found = pooling.back(root, white + noise)
+    found = back(root, white + noise)
     return {"intercept": found[0], "slopes": found[1:], "covariance": spread @ spread.T}
 
 
@@ -72,6 +71,6 @@ def draw_probit(gram: Array, score: Array, variance: Array, free: Array, key: Ar
     """Coefficients given the latents; not `free`: zero."""
     prior = jnp.where(free, 1.0 / variance, FIXED).at[0].set(0.1)
     root = jnp.linalg.cholesky(gram + jnp.diag(prior))
-    white = pooling.forward(root, score) + jax.random.normal(key, score.shape)
-    found = jnp.where(free, pooling.back(root, white), 0.0)
+    white = forward(root, score) + jax.random.normal(key, score.shape)
+    found = jnp.where(free, back(root, white), 0.0)
     return Probit(found, jnp.sum(found[1:] ** 2), jnp.sum(free) - 1.0)

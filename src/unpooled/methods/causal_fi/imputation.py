@@ -18,8 +18,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
-from unpooled.maths.conditional_normal import solve
-from unpooled.maths.probit import latent, log_probit
+from unpooled.maths.normal import latent, log_probit, solve
 from unpooled.methods.causal_fi.families import Family, Gaussian
 from unpooled.methods.causal_fi.levels import EVENLY
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from unpooled.maths.probit import latent, log_probit
-from unpooled.maths.triangles import pack
+from unpooled.maths.linear_algebra import pack
+from unpooled.maths.normal import latent, log_probit
 from unpooled.methods.causal_fi.columns import Column, Layout
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows

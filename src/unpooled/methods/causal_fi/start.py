@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from unpooled.maths.conditional_normal import given_seen
+from unpooled.maths.normal import given_seen
 from unpooled.methods.causal_fi import levels
 from unpooled.methods.causal_fi.columns import Layout
 from unpooled.protocol.messages import Tree

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array
 
-from unpooled.maths import arms
-from unpooled.maths.regression import Posterior, Sums, posterior
-from unpooled.maths.triangles import pack, unpack
+from unpooled.maths import covariance
+from unpooled.maths.linear_algebra import pack, unpack
+from unpooled.maths.regression import RegressionPosterior, RegressionSums, posterior
 from unpooled.methods.fedci.structures import Kernel, Projection, Structure
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
@@ -35,10 +35,10 @@ class Evidence(Objective):
     structure: eqx.AbstractVar[Structure]
 
     @abstractmethod
-    def sums(self, parameters: Tree, statistics: Tree) -> Sums:
+    def sums(self, parameters: Tree, statistics: Tree) -> RegressionSums:
         """The regression's sums under these hyperparameters."""
 
-    def posterior(self, parameters: Tree, statistics: Tree) -> Posterior:
+    def posterior(self, parameters: Tree, statistics: Tree) -> RegressionPosterior:
         """Weights and shifts given the hyperparameters."""
         return posterior(self.sums(parameters, statistics), self.structure.prior(parameters["free"]))
 
@@ -66,13 +66,13 @@ class FeatureEvidence(Evidence):
             "each": {"gram": gram[:, 0], "moment": moment[:, 0]},
         }
 
-    def sums(self, parameters: Tree, statistics: Tree) -> Sums:
+    def sums(self, parameters: Tree, statistics: Tree) -> RegressionSums:
         noise = parameters["free"]["noise"]
         precision = jnp.exp(-2.0 * noise)
         total, each = statistics["total"], statistics["each"]
         gram = precision[:, None, None] * unpack(total["gram"])
         counts = unpack(total["gram"])[:, 0, 0]
-        return Sums(
+        return RegressionSums(
             gram=jnp.eye(2)[:, :, None, None] * gram[:, None],
             moment=precision[:, None] * total["moment"],
             square=precision @ total["square"],
@@ -116,7 +116,7 @@ class KernelEvidence(Evidence):
 
     def observed_covariance(self, free: Tree, rows: Rows, weights: Array) -> Array:
         """K_obs of Lemma 2 without what the shared features explain; rows out of use stand alone."""
-        between = arms.between(self.structure.arm_covariance(free), rows.treatment, rows.treatment)
+        between = covariance.between_arms(self.structure.arm_covariance(free), rows.treatment, rows.treatment)
         local = between * self.structure.remainder(free, rows.covariates, rows.covariates)
         diagonal = jnp.where(weights > 0, self.noise(free, rows.treatment), 1.0)
         return local * weights[:, None] * weights[None, :] + jnp.diag(diagonal)
@@ -138,11 +138,11 @@ class KernelEvidence(Evidence):
         whitened = jsl.solve_triangular(root, columns, lower=True)
         return whitened, 2.0 * jnp.sum(jnp.log(jnp.diagonal(root)))
 
-    def sums(self, parameters: Tree, statistics: Tree) -> Sums:
+    def sums(self, parameters: Tree, statistics: Tree) -> RegressionSums:
         total, each = statistics["total"], statistics["each"]
         gram = unpack(total["gram"])
         size = gram.shape[0] // 2
-        return Sums(
+        return RegressionSums(
             gram=gram.reshape(2, size, 2, size).transpose(0, 2, 1, 3),
             moment=total["moment"].reshape(2, size),
             square=total["square"],

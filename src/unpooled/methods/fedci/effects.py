@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
-from unpooled.maths import arms
+from unpooled.maths import covariance
 from unpooled.methods.fedci.collapsed import Evidence, KernelEvidence, arm_indicators, in_use
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows
@@ -129,7 +129,7 @@ def _spread(evidence: KernelEvidence, free: Tree) -> Array:
 
 def _cross(evidence: KernelEvidence, free: Tree, treatment: Array, covariates: Array, rows: Rows) -> Array:
     """Ψ[a, w_j]·k̃(x, x_j) between people in arm a and the site's rows."""
-    between = arms.between(evidence.structure.arm_covariance(free), treatment, rows.treatment)
+    between = covariance.between_arms(evidence.structure.arm_covariance(free), treatment, rows.treatment)
     return between * evidence.structure.remainder(free, covariates, rows.covariates)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
-from unpooled.maths.triangles import unpack
+from unpooled.maths.linear_algebra import unpack
 from unpooled.protocol.messages import Tree
 
 RIDGE = 5.0

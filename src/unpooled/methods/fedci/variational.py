@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.maths import networks
-from unpooled.maths.wishart import Wishart, divergence, draw_factors, two_arm_wishart
+from unpooled.maths.covariance import Wishart, divergence, draw_factors, two_arm_wishart
 from unpooled.methods.fedci.collapsed import KernelEvidence, arm_indicators
 from unpooled.methods.fedci.effects import Draws, shared_arms
 from unpooled.methods.fedci.settings import Settings

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.maths.triangles import unpack
+from unpooled.maths.linear_algebra import unpack
 from unpooled.methods.aipw.normal_equations import System
 from unpooled.protocol.messages import Tree
 

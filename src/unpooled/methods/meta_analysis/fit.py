@@ -9,7 +9,7 @@ import numpy as np
 
 from unpooled.errors import FitError
 from unpooled.maths.meta_analysis import SMALLEST_ERROR, Heterogeneity, heterogeneity, pool, shrunken
-from unpooled.maths.quantile_draws import independent_normals
+from unpooled.maths.normal import independent_normals
 from unpooled.methods.aipw.estimates import Estimates, of_scores, told, told_with_interval
 from unpooled.methods.aipw.fit import score_question, told_of_fit
 from unpooled.methods.aipw.nuisances import EVERYBODY, coefficient_draws, judged_without, nuisances

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from unpooled.maths.metropolis import independence
+from unpooled.maths.mcmc import independence
 from unpooled.methods.causal_rff.gaussian.functions import Functions, log_normal
 from unpooled.protocol.messages import Tree
 from unpooled.protocol.rows import Rows

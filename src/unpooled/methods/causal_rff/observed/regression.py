@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.maths import borrowed_strength
-from unpooled.maths import partially_pooled as pooling
-from unpooled.maths.triangles import pack, unpack
+from unpooled.maths import partial_pooling as pooling
+from unpooled.maths.linear_algebra import pack, unpack
 from unpooled.methods.causal_rff.observed.design import Design
 from unpooled.methods.outcomes import OutcomeScale
 from unpooled.protocol.messages import Tree
@@ -129,14 +128,14 @@ def outline(design: Design, width: int, *, differ: bool, binary: bool) -> Outlin
     )
 
 
-def assemble(sums: Sums, noise: Array) -> pooling.Sums:
+def assemble(sums: Sums, noise: Array) -> pooling.PoolingSums:
     """The solve's statistics, in units of the noise."""
     codes = jnp.asarray(CODES)
     both = codes[:, :, None] * codes[:, None, :] / noise[:, None, None]
     each = codes / noise[:, None]
     sites, _, width, size = sums.cross.shape
     cross = jnp.einsum("auv,mawf->muwvf", both, sums.cross)
-    return pooling.Sums(
+    return pooling.PoolingSums(
         gram=jnp.einsum("auv,afg->ufvg", both, sums.gram).reshape(2 * size, 2 * size),
         score=jnp.einsum("au,af->uf", each, sums.score).reshape(-1),
         site_gram=cross[..., :width].reshape(sites, 2 * width, 2 * width),
@@ -145,9 +144,11 @@ def assemble(sums: Sums, noise: Array) -> pooling.Sums:
     )
 
 
-def prior_of(outline: Outline, variances: Array) -> pooling.Prior:
+def prior_of(outline: Outline, variances: Array) -> pooling.PoolingPrior:
     root = jnp.sqrt(variances)
-    return pooling.Prior(jnp.diag(root[np.array(outline.common)]), jnp.diag(root[np.array(outline.site)]))
+    return pooling.PoolingPrior(
+        jnp.diag(root[np.array(outline.common)]), jnp.diag(root[np.array(outline.site)])
+    )
 
 
 def beyond_solve(outline: Outline, log_variances: Array, sums: Sums) -> Array:
@@ -194,9 +195,9 @@ class PartlyShared(eqx.Module):
         }
 
     def told(self, point: Array, sums: Sums) -> dict[str, Array]:
-        return {"borrowed": borrowed_strength.partly_shared(*self._solve(point, sums))}
+        return {"borrowed": pooling.borrowed_shares(*self._solve(point, sums))}
 
-    def _solve(self, point: Array, sums: Sums) -> tuple[pooling.Sums, pooling.Prior]:
+    def _solve(self, point: Array, sums: Sums) -> tuple[pooling.PoolingSums, pooling.PoolingPrior]:
         variances = jnp.exp(point)
         return assemble(sums, variances[-2:]), prior_of(self.outline, variances)
 

@@ -122,18 +122,18 @@ class Together(eqx.Module):
 
     def told(self, point: Array, sums: Sums) -> dict[str, Array]:
         shown = self.between.shown(self._parted(point)[1])
-        return {"borrowed": solve.borrowed(*self._solve(point, sums)), self.between.name: shown}
+        return {"borrowed": solve.borrowed_shares(*self._solve(point, sums)), self.between.name: shown}
 
     def _parted(self, point: Array) -> tuple[Array, Array]:
         last = len(self.outline.expected)
         return point[:last], point[last:]
 
-    def _solve(self, point: Array, sums: Sums) -> tuple[solve.Sums, solve.Prior]:
+    def _solve(self, point: Array, sums: Sums) -> tuple[solve.SiteCovarianceSums, solve.SiteCovariancePrior]:
         logs, free = self._parted(point)
         variances = jnp.exp(logs)
         seen = assemble(sums, variances[-2:])
-        prior = solve.Prior(self.between.factor(free), variances[np.array(self.outline.common)])
-        return solve.Sums(seen.site_gram, seen.site_score), prior
+        prior = solve.SiteCovariancePrior(self.between.factor(free), variances[np.array(self.outline.common)])
+        return solve.SiteCovarianceSums(seen.site_gram, seen.site_score), prior
 
 
 def make_together(outline: Outline, between: Covariance | Transfer) -> Together:
