@@ -7,7 +7,6 @@ What If*, as distributed with the package `causaldata`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -54,7 +53,7 @@ def arrange(people: pd.DataFrame) -> Nhefs:
     return Nhefs(study, split(table, by="region"), len(people) - len(known), len(known) - len(placed))
 
 
-def _coded(name: str, values: list[Any]) -> list[Any]:
+def _coded(name: str, values: list[float]) -> list[str] | list[int] | list[float]:
     """Categorical codes as text, all other codes as numbers."""
     if name in CATEGORICAL:
         return [f"level {int(value)}" for value in values]

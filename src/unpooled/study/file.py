@@ -128,7 +128,7 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
     raise StudyError(
         "the study file must be valid TOML",
         found=f"a syntax error at {where} of {path}",
-        remedy="look there for a missing quote, bracket or equals sign, or a key given twice",
+        remedy="check there for a missing quote, bracket or equals sign, or a key given twice",
     )
 
 

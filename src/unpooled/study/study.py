@@ -165,7 +165,7 @@ class Study(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _lift_roles(cls, values: Any) -> Any:
+    def _lift_roles(cls, values: object) -> object:
         if not isinstance(values, dict):
             return values
         flat = {key: value for key, value in values.items() if key in ColumnRoles.model_fields}
@@ -178,7 +178,7 @@ class Study(BaseModel):
 
     @field_validator("sites", mode="before")
     @classmethod
-    def _a_bare_string_is_a_path(cls, value: Any) -> Any:
+    def _a_bare_string_is_a_path(cls, value: object) -> object:
         if not isinstance(value, dict):
             return value
         return {
