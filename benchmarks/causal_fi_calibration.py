@@ -1,32 +1,34 @@
-"""How often CausalFI's 95 % intervals hold the truth, over small studies of fresh worlds.
+"""How often CausalFI's 95 % intervals cover the truth, over small simulated studies.
 
     python benchmarks/causal_fi_calibration.py --mechanism mar --studies 50
 
-Every study has its own coefficients and its own people: five sites of 80, four of ten incomplete confounders
-with holes. Beside it the same model fitted to complete rows alone. The population's average effect is that of
-20,000 further people.
+Every study has its own coefficients and people: five sites of 80, and missing values in four of ten
+confounders. For comparison, the same model is fitted to the complete rows only. The population's average
+effect is computed from 20,000 further people.
 """
 
 from __future__ import annotations
 
 import argparse
 import warnings
-from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 import unpooled as up
-from unpooled.data.simulation import simulate
+from unpooled.data.simulation import Simulation, simulate
 
 
-def holds(interval: tuple[Any, Any], truth: Any) -> np.ndarray:
+def covers(interval: tuple[ArrayLike, ArrayLike], truth: ArrayLike) -> np.ndarray:
+    """Whether the interval contains the truth."""
     lower, upper = interval
-    return (np.asarray(lower) <= truth) & (truth <= np.asarray(upper))
+    return (np.asarray(lower) <= np.asarray(truth)) & (np.asarray(truth) <= np.asarray(upper))
 
 
 def one(number: int, options: argparse.Namespace) -> dict[str, float]:
-    world = {
+    """Coverage and errors of one study."""
+    process = {
         "mechanism": options.mechanism,
         "kinds": options.kinds,
         "incomplete": options.incomplete,
@@ -34,8 +36,8 @@ def one(number: int, options: argparse.Namespace) -> dict[str, float]:
         "coefficient_sd": options.coefficient_sd,
     }
     sizes = {"sites": options.sites, "rows": options.rows}
-    data = simulate("causalfi", **sizes, seed=number, test_rows=40, **world)
-    people = simulate("causalfi", sites=1, rows=20_000, seed=90_000 + number, **world)
+    data = simulate("causalfi", **sizes, seed=number, test_rows=40, **process)
+    people = simulate("causalfi", sites=1, rows=20_000, seed=90_000 + number, **process)
     complete = [c for c in data.frames["site1"].columns if c not in ("w", "y", *data.incomplete)]
     study = up.Study(treatment="w", outcome="y", covariates=complete, incomplete=data.incomplete)
     model = up.CausalFI(seed=number).fit(study, data.frames)
@@ -45,26 +47,26 @@ def one(number: int, options: argparse.Namespace) -> dict[str, float]:
         truth = data.test_truth["conditional"].to_numpy()[first : first + len(frame)]
         first += len(frame)
         asked = frame[[*complete, *data.incomplete]]
-        found.append(holds(model.effect_interval(asked, site=site), truth))
+        found.append(covers(model.effect_interval(asked, site=site), truth))
     return {
         "study": number,
         "cate": float(np.concatenate(found).mean()),
-        "population": float(holds(model.ate_interval(), people.expected_ate)),
-        "sample": float(holds(model.ate_interval(), data.expected_ate)),
+        "population": float(covers(model.ate_interval(), people.expected_ate)),
+        "sample": float(covers(model.ate_interval(), data.expected_ate)),
         "error": abs(model.ate() - data.expected_ate),
         **complete_rows(data, study, people.expected_ate, number),
     }
 
 
-def complete_rows(data: Any, study: up.Study, truth: float, seed: int) -> dict[str, float]:
-    """The same model where everybody with a hole is left out; NaN where too few are left to fit."""
+def complete_rows(data: Simulation, study: up.Study, truth: float, seed: int) -> dict[str, float]:
+    """The same model fitted to people without missing values; NaN if there are too few to fit."""
     kept = {site: frame.dropna().reset_index(drop=True) for site, frame in data.frames.items()}
     try:
         model = up.CausalFI(seed=seed).fit(study, kept)
     except up.UnpooledError:
         return {"complete_rows": np.nan, "complete_error": np.nan}
     error = abs(model.ate() - data.expected_ate)
-    return {"complete_rows": float(holds(model.ate_interval(), truth)), "complete_error": error}
+    return {"complete_rows": float(covers(model.ate_interval(), truth)), "complete_error": error}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Seconds, rounds, bytes and memory of a fit as rows, sites or covariates grow.
+"""Time, rounds, bytes and memory of a fit, by the number of rows, sites or covariates.
 
     python benchmarks/cost.py rows --output costs        5 sites x 20 covariates, 50 ... 200,000 rows a site
     python benchmarks/cost.py sites --output costs       50 rows a site, 1 ... 200 sites
@@ -7,8 +7,9 @@
     python benchmarks/cost.py rff-sites --output costs   CausalRFF, 50 rows a site, 5 ... 100 sites
     python benchmarks/cost.py rff-rows --output costs    CausalRFF, 5 sites, 50 ... 20,000 rows a site
 
-Every point has a process of its own. Cold: it has compiled nothing before. Warm: the median of further
-fits with other seeds. A point in the output folder's CSV is not measured again; then the curve is drawn.
+Every point is measured in its own process. "Cold" is the first fit, including compilation; "warm" is the
+median of further fits with other seeds. Points that are already in the CSV of the output folder are not
+measured again. At the end the curve is drawn.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ CURVES = {
     "rff-rows": [{"sites": 5, "rows": rows} for rows in (50, 500, 2_000, 20_000)],
 }
 LONG = 150.0
-"""Of a fit that took so many seconds cold, compilation is a small part: it is not done again."""
+"""If the cold fit takes longer than this many seconds, compilation is a small part of it: no warm fits."""
 
 
 def measure(sites: int, rows: int, **fedci: Any) -> dict[str, float]:
-    """One point, in this process: FedCI where covariates and structure are given, else CausalRFF."""
+    """Measure one point in this process: FedCI if covariates and structure are given, else CausalRFF."""
     import unpooled as up
     from unpooled.data.simulation import simulate, varying
 
@@ -78,7 +79,7 @@ def measure(sites: int, rows: int, **fedci: Any) -> dict[str, float]:
 
 
 def measure_apart(point: dict) -> dict:
-    """The same in a process that has compiled nothing."""
+    """Measure one point in a new process with an empty compilation cache."""
     with tempfile.TemporaryDirectory() as cache:
         command = [sys.executable, __file__, "--point", json.dumps(point)]
         environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": cache}
@@ -87,7 +88,7 @@ def measure_apart(point: dict) -> dict:
 
 
 def curve(name: str, folder: Path) -> None:
-    """Measure what is not measured yet, then draw."""
+    """Measure the missing points, then draw the curve."""
     from unpooled.report.drawing import keep
     from unpooled.report.figures.costs import cost_curve
 
@@ -118,7 +119,7 @@ def main() -> None:
     elif options.curve:
         curve(options.curve, options.output)
     else:
-        parser.error("say which curve: " + ", ".join(CURVES))
+        parser.error("name a curve: " + ", ".join(CURVES))
 
 
 if __name__ == "__main__":

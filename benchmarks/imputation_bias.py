@@ -1,10 +1,10 @@
-"""What a single imputation does to an effect that bends: a figure, and the two biases.
+"""The bias of single imputation when the effect is not linear, compared with CausalFI; draws a figure.
 
     python benchmarks/imputation_bias.py --output docs/figures
 
-One confounder u is missing for half the people, at random. The effect is a knee in u. Regression imputation
-fills in E[u | x, w, y], once, and fits the very curve that is true; CausalFI draws what is missing. Both are
-asked for the effect of people whose u is missing, of whom only x is known.
+One confounder u is missing at random for half of the people, and the effect is a softplus of u. Regression
+imputation fills in E[u | x, w, y] once and fits the true parametric curve; CausalFI draws the missing values.
+Both predict the effect for people whose u is missing, from x alone.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
 AT = np.linspace(-2.0, 2.0, 41)
 
 
-def knee(u: np.ndarray, slope: float, place: float) -> np.ndarray:
+def softplus(u: np.ndarray, slope: float, place: float) -> np.ndarray:
     return np.logaddexp(0.0, slope * (u - place))
 
 
 def effect(u: np.ndarray) -> np.ndarray:
-    return knee(u, 4.0, 0.5)
+    return softplus(u, 4.0, 0.5)
 
 
 def people(rng: np.random.Generator) -> pd.DataFrame:
@@ -41,12 +41,12 @@ def people(rng: np.random.Generator) -> pd.DataFrame:
 
 
 def truth() -> np.ndarray:
-    """E[effect(u) | x]."""
+    """E[effect(u) | x] on the grid of x."""
     return effect(0.5 * AT[:, None] + np.sqrt(0.75) * NODES) @ WEIGHTS / WEIGHTS.sum()
 
 
 def imputed(frame: pd.DataFrame) -> np.ndarray:
-    """Fill in by a regression on everything else, fit the true curve in either arm, put E[u | x] into it."""
+    """Impute u by a regression on all other columns, fit the true curve per arm, evaluate it at E[u | x]."""
     design = np.column_stack([np.ones(len(frame)), frame[["x", "w", "y"]], frame["w"] * frame["y"]])
     seen = frame["u"].notna().to_numpy()
     filled = frame["u"].to_numpy().copy()
@@ -55,15 +55,15 @@ def imputed(frame: pd.DataFrame) -> np.ndarray:
     on_x = np.polyfit(frame["x"], filled, 1)
 
     def arm(u: np.ndarray, a: float, b: float, c: float, slope: float, place: float) -> np.ndarray:
-        return a + b * u + c * knee(u, slope, place)
+        return a + b * u + c * softplus(u, slope, place)
 
     expected = np.polyval(on_x, AT)
     found = []
     for treated in (0, 1):
         mine = (frame["w"] == treated).to_numpy()
         start = (0.0, 1.0, 0.5, 3.0, 0.3)
-        told = curve_fit(arm, filled[mine], frame["y"].to_numpy()[mine], p0=start, maxfev=50_000)[0]
-        found.append(arm(expected, *told))
+        fitted = curve_fit(arm, filled[mine], frame["y"].to_numpy()[mine], p0=start, maxfev=50_000)[0]
+        found.append(arm(expected, *fitted))
     return found[1] - found[0]
 
 
@@ -94,10 +94,10 @@ def draw(found: pd.DataFrame, path: Path) -> None:
         ax.fill_between(found["x"], found["lower"], found["upper"], **band)
         ax.plot(found["x"], found["truth"], color="black", linestyle="--", label="truth")
         ax.plot(found["x"], found["ours"], color=style.BLUE, label="CausalFI (band: 95% interval)")
-        ax.plot(found["x"], found["imputed"], color=style.ORANGE, label="regression imputation, once")
-        ax.set_xlabel("x of somebody whose u is missing")
+        ax.plot(found["x"], found["imputed"], color=style.ORANGE, label="single regression imputation")
+        ax.set_xlabel("x of a person whose u is missing")
         ax.set_ylabel("expected effect")
-        ax.set_title("An effect that bends, and a confounder that is missing")
+        ax.set_title("A nonlinear effect and a missing confounder")
         ax.legend()
         ax.grid(axis="y")
     keep(ax, found, path)

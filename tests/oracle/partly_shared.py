@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unpooled.maths.partially_pooled import Sums
+from unpooled.maths.partial_pooling import PoolingSums
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ def make_people(seed: int, *, rows: int = 40, size: int = 4, own: int = 2, sites
     return People(design, design @ between, site, rng.normal(size=rows), rng.uniform(0.3, 1.2, rows))
 
 
-def sums_of(people: People) -> Sums:
+def sums_of(people: People) -> PoolingSums:
     """What the sites would send."""
     h, z, y = people.design, people.own, people.outcome
     weight = np.eye(people.sites)[people.site] / people.noise[:, None]
-    return Sums(
+    return PoolingSums(
         gram=h.T @ (h / people.noise[:, None]),
         score=h.T @ (y / people.noise),
         site_gram=np.einsum("ns,nq,nr->sqr", weight, z, z),

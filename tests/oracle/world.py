@@ -16,7 +16,7 @@ from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.rounds import Conduct
 from unpooled.disclosure.limits import NONE
 from unpooled.engines.in_process import InProcess, open_sites
-from unpooled.maths.basis import JITTER
+from unpooled.maths.kernels import JITTER
 from unpooled.methods.fedci import METHOD
 from unpooled.methods.fedci.collapsed import Evidence, KernelEvidence
 from unpooled.methods.fedci.structures import GRID, INTERCEPT_SD

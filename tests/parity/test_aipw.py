@@ -14,7 +14,7 @@ from oracle import aipw as oracle
 from oracle.world import STUDY, frames
 from unpooled import AIPW, MetaAnalysis, Study
 from unpooled.errors import DataError
-from unpooled.maths.quantile_draws import independent_normals, normal_quantiles
+from unpooled.maths.normal import independent_normals, normal_quantiles
 from unpooled.methods.aipw import newton
 from unpooled.methods.aipw.normal_equations import Shared
 from unpooled.methods.aipw.regressions import Outcome, Treatment

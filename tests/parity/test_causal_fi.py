@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from oracle import causal_fi as oracle
-from unpooled.maths.triangles import pack
+from unpooled.maths.linear_algebra import pack
 from unpooled.methods.causal_fi import confounder_draws as draws
 from unpooled.methods.causal_fi import fit as fitting
 from unpooled.methods.causal_fi import parameters as update

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from oracle import causal_fi_levels as oracle
-from unpooled.maths.triangles import unpack
+from unpooled.maths.linear_algebra import unpack
 from unpooled.methods.causal_fi import levels
 from unpooled.methods.causal_fi.columns import layout_of
 from unpooled.methods.causal_fi.confounder_draws import draw_probit

@@ -31,13 +31,13 @@ from unpooled.protocol.records import Draws, Parameters
 from unpooled.protocol.rows import Rows, make_rows
 from unpooled.site.answer import answer
 from unpooled.site.site import Adoption, Site
-from unpooled.study import Columns
+from unpooled.study import ColumnRoles
 
 pytestmark = pytest.mark.slow
 draw, draw_pseudo, divergence = jax.jit(networks.draw), jax.jit(pseudo), jax.jit(networks.divergence)
 draw_many = jax.jit(jax.vmap(networks.draw, (None, 0)))
 Table = dict[str, Any]
-"""Columns as NumPy arrays."""
+"""ColumnRoles as NumPy arrays."""
 X, SIZES = 2, (9, 6)  # padded they are as many as all together, so that all share what is compiled
 KINDS, WIDTHS = ["numeric", "categorical", "binary", "count", "numeric"], [1, 2, 1, 1, 1]
 MEAN, SD = np.array([0.0, 0.3, 0.4, 0.6, 2.0, 0.0]), np.array([1.0, 0.46, 0.49, 0.49, 1.4, 1.0])
@@ -95,7 +95,7 @@ class InTurn:
     """Sites that have adopted nothing but stages, one after the other: what they share is compiled once."""
 
     def __init__(self, tables: list[Table], stages: dict[str, Any]) -> None:
-        columns, nothing = Columns(treatment="w", outcome="y", covariates=("a", "b")), [None] * 5
+        columns, nothing = ColumnRoles(treatment="w", outcome="y", covariates=("a", "b")), [None] * 5
         self._sites = {
             f"site{place}": Site(
                 f"site{place}", pd.DataFrame(), columns,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from oracle.causal_rff import DESIGN, design_of, fitted, make_tables, stack, sums_of
-from unpooled.maths import partially_pooled as pooling
+from unpooled.maths import partial_pooling as pooling
 from unpooled.methods.causal_rff.observed.modes import find_mode
 from unpooled.methods.causal_rff.observed.regression import Outline, PartlyShared, assemble, outline, prior_of
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from unpooled.errors import MessageError
-from unpooled.maths.triangles import pack, unpack
+from unpooled.maths.linear_algebra import pack, unpack
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.messages import Message, Replies, Statistics
 

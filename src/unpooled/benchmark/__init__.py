@@ -1,5 +1,6 @@
-"""A fair benchmark: the paper's tables, peers in the same run, and what each of them costs.
+"""The benchmark: the tables of the paper, other methods (peers) on the same data, their errors and cost.
 
-A table is a declaration (`tables`), a case is people with known effects (`cases`), a contender estimates
-them (`contenders`), and a cell is one contender on one case. Finished cells are never run again.
+A table is a declaration (`tables`), a case is people with known effects (`cases`, `real_data`), a contender
+estimates them (`contenders`), and a cell is one contender on one case (`runner`). `scores` measures the
+errors and `comparison` summarises the finished cells.
 """

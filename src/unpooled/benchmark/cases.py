@@ -1,4 +1,4 @@
-"""A case: training and test people at each site, and the truth about both."""
+"""A case: the training, tuning and test people of each site, with their true effects."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from unpooled.data.simulation import simulate, varying
 from unpooled.errors import DataError
 
 IHDP_SITES, IHDP_THIRDS = 3, (83, 83, 83)
-HOLED_SITES, HOLED_SIZES = 6, (80, 24, 20)
-"""IHDP where some of it is missing: 744 of its 747 people, six sites of 124."""
-HOLED = ("x1", "x2", "x3", "x4")
+INCOMPLETE_IHDP_SITES, INCOMPLETE_IHDP_SIZES = 6, (80, 24, 20)
+"""IHDP with missing values: 744 of its 747 people, at six sites of 124."""
+INCOMPLETE_IHDP_COLUMNS = ("x1", "x2", "x3", "x4")
 TRUTH = ("y0", "y1", "mu0", "mu1")
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """People by site: `train` is fitted, `valid` tunes where a contender tunes, `test` is scored.
+    """People by site: contenders are fitted to `train`, may tune on `valid`, and are scored on `test`.
 
-    The sites that are scored may be fewer than those that train: the first of them. Or they are always all
-    (`everybody`), also those that do not train. Values of `incomplete` covariates may be missing, as NaN, of
-    training and scored people alike.
+    The scored sites are the first few of the training sites or, with `everybody`, all sites, including those
+    that do not train. Values of the `incomplete` covariates may be missing (NaN) in every part.
 
-    Truths have columns site, y0, y1, mu0, mu1, in the order of the sites' rows; and `conditional`, where it
-    is known what effect can be expected of what is seen of a person.
+    The truths have the columns site, y0, y1, mu0 and mu1, in the order of the sites' rows. Where it is known,
+    `conditional` is the expected effect given a person's observed values.
     """
 
     train: dict[str, pd.DataFrame]
@@ -40,19 +39,19 @@ class Case:
     everybody: bool = False
 
     def first(self, sites: int) -> Case:
-        """The same with the first few sites only."""
+        """The same case with the first few sites only."""
         train, valid = (_first(part, sites) for part in (self.train, self.valid))
         case = replace(self, train=train, valid=valid, train_truth=_of(self.train_truth, train))
         return case if self.everybody else case.scored_at(sites)
 
     def scored_at(self, sites: int) -> Case:
-        """The same people, only those of the first few sites scored."""
+        """The same case, scored on the first few sites only."""
         test = _first(self.test, sites)
         return replace(self, test=test, test_truth=_of(self.test_truth, test))
 
     @property
     def covariates(self) -> list[str]:
-        """The complete ones that vary over the training people: IHDP's rarest flags may not."""
+        """The complete covariates that vary over the training people; IHDP's rarest 0/1 columns may not."""
         return varying(pd.concat(self.train.values()).drop(columns=list(self.incomplete)))
 
 
@@ -67,7 +66,7 @@ def _of(truth: pd.DataFrame, people: dict[str, pd.DataFrame]) -> pd.DataFrame:
 def simulated(
     name: str, seed: int, *, sites: int, rows: int = 50, test: int = 450, valid: int = 400, **options: Any
 ) -> Case:
-    """`rows` people to train, then `test` to score, then `valid` to tune, at each site."""
+    """A simulated case with `rows` training, `test` scored and `valid` tuning people per site."""
     made = simulate(name, sites=sites, rows=rows, test_rows=test + valid, seed=seed, **options)
     scored = {site: frame.iloc[:test].reset_index(drop=True) for site, frame in made.test.items()}
     tuning = {site: frame.iloc[test:].reset_index(drop=True) for site, frame in made.test.items()}
@@ -77,23 +76,27 @@ def simulated(
 
 
 def ihdp(folder: Path, replicate: int, sizes: tuple[int, int, int] = IHDP_THIRDS) -> Case:
-    """Three sites of 249 people in file order; in each some train, the next are scored, the rest tune."""
+    """IHDP as three sites of 249 people in file order, divided into training, scored and tuning people."""
     return _cut(_ihdp(folder, replicate), IHDP_SITES, sizes)
 
 
-def ihdp_with_holes(folder: Path, replicate: int) -> Case:
-    """Six sites of 124, x1 to x4 only where the replicate's mask has a 1; all six are scored."""
+def incomplete_ihdp(folder: Path, replicate: int) -> Case:
+    """IHDP as six sites of 124, with x1 to x4 missing where the replicate's mask is 0; all are scored."""
     table = _ihdp(folder, replicate)
     path = _found(folder, f"observed_mask_{replicate}.csv")
     mask = pd.read_csv(path, header=None).to_numpy()
-    if mask.shape != (len(table), len(HOLED)) or not np.isin(mask, (0, 1)).all():
+    if mask.shape != (len(table), len(INCOMPLETE_IHDP_COLUMNS)) or not np.isin(mask, (0, 1)).all():
         raise DataError(
-            f"a mask must have {len(HOLED)} columns of 0 and 1, a row for each person of its replicate",
+            f"a mask must have {len(INCOMPLETE_IHDP_COLUMNS)} columns of 0 and 1 and one row per person",
             found=f"{mask.shape[0]} rows and {mask.shape[1]} columns for {len(table)} people, in {path.name}",
-            remedy="give the folder whose masks belong to its tables",
+            remedy="give a folder in which masks and tables belong together",
         )
-    table[list(HOLED)] = table[list(HOLED)].where(mask == 1)
-    return replace(_cut(table, HOLED_SITES, HOLED_SIZES), incomplete=HOLED, everybody=True)
+    table[list(INCOMPLETE_IHDP_COLUMNS)] = table[list(INCOMPLETE_IHDP_COLUMNS)].where(mask == 1)
+    return replace(
+        _cut(table, INCOMPLETE_IHDP_SITES, INCOMPLETE_IHDP_SIZES),
+        incomplete=INCOMPLETE_IHDP_COLUMNS,
+        everybody=True,
+    )
 
 
 def _ihdp(folder: Path, replicate: int) -> pd.DataFrame:
@@ -109,7 +112,7 @@ def _ihdp(folder: Path, replicate: int) -> pd.DataFrame:
 def _found(folder: Path, name: str) -> Path:
     if not (folder / name).exists():
         raise DataError(
-            "the IHDP table needs its files",
+            "the IHDP tables need the IHDP files",
             found=f"no {name} in {folder}",
             remedy="give the folder with --ihdp, or leave the table out",
         )

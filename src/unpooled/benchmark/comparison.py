@@ -1,4 +1,4 @@
-"""Finished cells as tables for people: mean ± s.e. (median), and the paper's number in its own column."""
+"""Summaries of finished cells: tables of mean ± s.e. (median) beside the paper's numbers, and figures."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import numpy as np
 import pandas as pd
 
 from unpooled.benchmark.scores import LEVELS
+from unpooled.benchmark.tables import BenchmarkTable
+from unpooled.report.drawing import keep
+from unpooled.report.figures import comparisons
 
 MAIN = ("imputation", "prediction", "conditional", "ate_error", "in_sample_ate_error", "ate")
 VIEWS = {
@@ -25,7 +28,7 @@ VIEWS = {
         *("cate_95_coverage", "conditional_95_coverage", "ate_95_coverage"),
     ),
 }
-"""What can be looked at, by name: a table of everything would be too wide to read."""
+"""The measures of each view; a table of all of them would be too wide to read."""
 PAPER_NAMES = {
     "BART": "bart",
     "TARNet": "tarnet",
@@ -43,13 +46,13 @@ PAPER_NAMES = {
 PAPER_ARRANGEMENTS = {
     "com": "combined", "cb": "combined", "loc": "local", "agg": "bagged", "ag": "bagged"
 }  # fmt: skip
-"""Who is who in the paper's tables; a name without an arrangement is federated."""
+"""The contenders' names in the paper's tables; a name without an arrangement is federated."""
 
 
 def in_common(cells: pd.DataFrame) -> pd.DataFrame:
-    """The finished cells of those replicates that everybody finished, for each number of sites.
+    """The finished cells of the replicates that every contender has finished, for each number of sites.
 
-    A mean over other replicates is no comparison: two of IHDP's ten decide every mean.
+    Means over different replicates are not comparable: two of IHDP's ten replicates dominate every mean.
     """
     done = cells.loc[pd.isna(cells["error"])]
     kept = []
@@ -62,7 +65,7 @@ def in_common(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def summarise(cells: pd.DataFrame, measures: tuple[str, ...] = MAIN) -> pd.DataFrame:
-    """A row per contender, arrangement and number of sites; replicates averaged."""
+    """One row per contender, arrangement and number of sites, averaged over replicates."""
     done = cells.loc[pd.isna(cells["error"])]
     rows = []
     keys = ["contender", "arrangement", "sites"]
@@ -96,7 +99,7 @@ def _error(values: np.ndarray) -> float:
 
 
 def with_paper(summary: pd.DataFrame, paper: Path | None, table: str) -> pd.DataFrame:
-    """The paper's √PEHE beside ours, and which of our two tasks it is."""
+    """Add the paper's √PEHE, and the task to which it corresponds."""
     if paper is None:
         return summary
     numbers = pd.read_csv(paper)
@@ -110,7 +113,7 @@ def with_paper(summary: pd.DataFrame, paper: Path | None, table: str) -> pd.Data
     return summary.assign(
         paper=[mean for mean, _ in found],
         paper_se=[error for _, error in found],
-        # The paper's FedCI, in its own tables, is told the outcomes of the people it is scored on.
+        # In its own tables, the paper's FedCI knows the outcomes of the people on whom it is scored.
         paper_task=[
             "imputation" if imputed and name == "fedci" else "prediction" for name in summary["contender"]
         ],
@@ -130,14 +133,14 @@ def _ours(name: str) -> tuple[str | None, str]:
 
 
 def _paper_of(known: dict, contender: str, arrangement: str, sites: int) -> tuple[float, float]:
-    # The paper has one column for one source, under the combined name.
+    # The paper reports a single source under the name of the combined arrangement.
     arrangements = [arrangement, "combined"] if sites == 1 else [arrangement]
     found = [known[contender, each, sites] for each in arrangements if (contender, each, sites) in known]
     return found[0] if found else (np.nan, np.nan)
 
 
 def verdict(summary: pd.DataFrame, ours: str) -> str:
-    """For how many numbers of sites ours is lower: than the paper's, than the best stacked peer's."""
+    """In how many cells our error is below the paper's, and below that of the best peer on stacked tables."""
     mine = summary.loc[(summary["contender"] == ours) & (summary["arrangement"] == "federated")]
     peers = summary.loc[
         (summary["arrangement"] == "combined") & ~summary["contender"].str.startswith(ours).to_numpy(bool)
@@ -162,7 +165,7 @@ def verdict(summary: pd.DataFrame, ours: str) -> str:
 
 
 def markdown(summary: pd.DataFrame, measures: tuple[str, ...] = MAIN) -> str:
-    """The summary as a table of text."""
+    """The summary as a Markdown table."""
     measures = tuple(name for name in measures if _has(summary, name))
     heads = ["contender", "tables", "sites", "n", *measures]
     paper = _has(summary, "paper")
@@ -187,3 +190,39 @@ def _shown(mean: float, error: float, median: float) -> str:
         return ""
     spread = f" ± {error:.2f}" if np.isfinite(error) else ""
     return f"{mean:.2f}{spread} ({median:.2f})"
+
+
+def write_figures(cells: pd.DataFrame, folder: Path, table: BenchmarkTable) -> list[Path]:
+    """Draw the figures that the cells allow, each with its data as CSV; return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = cells.loc[pd.isna(cells["error"])]
+    summary = summarise(done)
+    if "prediction" not in done:
+        return []
+    drawn = []
+    for name, part, series in (
+        ("arrangements", summary.loc[summary["contender"] == table.method], "arrangement"),
+        ("inter-dependency", _federated(summary, table.method), "contender"),
+    ):
+        if len(set(part[series])) > 1:
+            ax = comparisons.by_sites(part, measure="prediction", series=series)
+            drawn.append(keep(ax, part, folder / f"{table.name}-{name}.png"))
+    fair = summarise(in_common(done))
+    most = fair.loc[fair["sites"] == fair["sites"].max()]
+    pooled = most.loc[(most["arrangement"] == "combined") | (most["arrangement"] == "federated")]
+    drawn.append(
+        keep(comparisons.ranking(pooled, ours=table.method), pooled, folder / f"{table.name}-ranking.png")
+    )
+    ours = done.loc[(done["contender"] == table.method) & _apart(done)]
+    if len(ours):
+        drawn.append(keep(comparisons.ate_by_sites(ours), ours, folder / f"{table.name}-ate.png"))
+    return drawn
+
+
+def _federated(summary: pd.DataFrame, method: str) -> pd.DataFrame:
+    ours = [str(name).startswith(method) for name in summary["contender"]]
+    return summary.loc[_apart(summary) & np.array(ours)]
+
+
+def _apart(frame: pd.DataFrame) -> np.ndarray:
+    return np.asarray(frame["arrangement"] == "federated")

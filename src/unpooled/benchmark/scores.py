@@ -1,4 +1,4 @@
-"""Scores of one cell. Tasks are never mixed: imputation, prediction, and what the seen lets expect."""
+"""The scores of one cell, separately for each task: imputation, prediction and conditional effects."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ LEVELS = (50, 80, 95)
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a contender says of the test people, in the order of the case's sites.
+    """A contender's estimates for the test people, in the order of the case's sites.
 
-    imputation: effects of people whose treatment and outcome are known; prediction: from covariates alone.
-    The draws [K, …] are there for contenders that have an idea of their own error. Who speaks of averages
-    only says NaN of each person. `ate` is the training people's average, where it is not the mean of draws.
+    `imputation` holds effects of people whose treatment and outcome are known, `prediction` effects from
+    covariates alone; both are NaN for contenders that estimate only averages. The draws [K, …] are given by
+    contenders that quantify their uncertainty. `ate` is the training people's average effect, if it is not
+    the mean of `ate_draws`.
     """
 
     imputation: np.ndarray
@@ -27,12 +28,12 @@ class Estimate:
 
 
 def score(estimate: Estimate, test_truth: pd.DataFrame, train_truth: pd.DataFrame) -> dict[str, float]:
-    """Every score that the estimate and what is known of the truth allow, by name.
+    """All scores that can be computed from the estimate and the known part of the truth, by name.
 
-    `ate` is the average over the training people where a contender says it, else over the test people.
-    `ate_error` is that of the test people's average, `in_sample_ate_error` that of the training people's.
-    `conditional` is the error against the effect that what is seen of a person lets expect: where covariates
-    are missing nobody can do without an error of prediction.
+    `ate` is the average effect over the training people if the contender estimates it, else over the test
+    people. `ate_error` is the error of the test people's average, `in_sample_ate_error` that of the training
+    people's. `conditional` is the error relative to the expected effect given the observed values; with
+    missing covariates, no method can reach a `prediction` error of 0.
     """
     individual = _difference(test_truth, "y")
     expected = _difference(test_truth, "mu")
@@ -62,7 +63,7 @@ def _average(estimate: Estimate) -> float:
 
 
 def _averages(estimate: Estimate, average: np.ndarray) -> dict[str, float]:
-    """Of the training people: what a contender says of them in particular."""
+    """The scores of the training people's average effect."""
     draws, found = estimate.ate_draws, {}
     if draws is not None:
         lower, upper = np.quantile(draws, [0.025, 0.975])
@@ -81,7 +82,7 @@ def _averages(estimate: Estimate, average: np.ndarray) -> dict[str, float]:
 
 
 def _known(*values: np.ndarray) -> bool:
-    """Nobody knows the counterfactuals of real people: their truth is NaN."""
+    """Whether no value is NaN; the truth about real people is NaN, since counterfactuals are unknown."""
     return not any(np.isnan(value).any() for value in values)
 
 
@@ -96,7 +97,7 @@ def _intervals(name: str, draws: np.ndarray | None, truth: np.ndarray) -> dict[s
 
 
 def root_mean_square(error: np.ndarray) -> float:
-    """√PEHE, where the errors are those of effects.
+    """The root mean square of errors; √PEHE if they are errors of individual effects.
 
     >>> root_mean_square(np.array([3.0, -4.0, 0.0, 0.0]))
     2.5
@@ -107,7 +108,8 @@ def root_mean_square(error: np.ndarray) -> float:
 def interval_scores(draws: np.ndarray, truth: np.ndarray, level: int) -> dict[str, float]:
     """Coverage, mean width and mean interval score of equal-tailed intervals.
 
-    The interval score is the width plus 2/α times how far outside the truth is (Gneiting & Raftery 2007).
+    The interval score is the width plus 2/α times the distance of the truth from the interval (Gneiting &
+    Raftery 2007).
     """
     alpha = 1.0 - level / 100.0
     lower, upper = np.quantile(draws, [alpha / 2.0, 1.0 - alpha / 2.0], axis=0)

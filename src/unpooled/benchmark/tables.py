@@ -1,4 +1,4 @@
-"""The tables, each a small declaration."""
+"""The tables of the benchmark, each a small declaration."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unpooled.benchmark.cases import Case, ihdp, ihdp_with_holes, simulated
+from unpooled.benchmark.cases import Case, ihdp, incomplete_ihdp, simulated
 from unpooled.benchmark.contenders import taking
-from unpooled.benchmark.cuts import CUTS
-from unpooled.benchmark.real import acic, nhefs
+from unpooled.benchmark.real_data import PARTITIONS, acic, nhefs
 from unpooled.data.simulation import causal_fi
 from unpooled.data.simulation.causal_rff import COEFFICIENT_SEED
 from unpooled.errors import StudyError, nearest
 
 QUICK = ("zero", "constant", "ridge", "gp")
-"""Peers of a first look, which takes a minute or two; the table's own method stands before them."""
-QUICK_WITH_HOLES = ("zero", "iterative-constant", "mean", "iterative")
+"""Peers of a quick run, which takes a minute or two; the table's own method comes before them."""
+QUICK_INCOMPLETE = ("zero", "iterative-constant", "mean", "iterative")
 QUICK_ARRANGEMENTS = ("federated", "combined")
 ACIC_SITES, NHEFS_SITES = 5, 4
 CAUSAL_FI = {"sites": 50, "rows": 100, "test": 50, "valid": 50}
 CAUSAL_RFF_IHDP = (50, 100, 99)
-"""Training, scored and tuning people of a site where the paper compares CausalRFF on IHDP."""
+"""Training, scored and tuning people per site in the paper's comparison of CausalRFF on IHDP."""
 _WAYS = {
-    "random": "cut at random",
-    "cluster": "cut by covariate cluster",
-    "propensity": "cut by propensity",
-    "unequal": "cut into sizes from tiny to large",
+    "random": "split at random",
+    "cluster": "split by covariate cluster",
+    "propensity": "split by propensity",
+    "unequal": "split into sites from small to large",
 }
 
 
 @dataclass(frozen=True)
-class Table:
-    """A data set, the numbers of sites it is cut to, and who takes part.
+class BenchmarkTable:
+    """A data set, the numbers of sites to use, and the contenders.
 
-    `case(replicate, folder)` makes the people of all sites; `folder` holds files that cannot be shipped.
+    `case(replicate, folder)` makes the people of all sites; `folder` contains files that are not distributed
+    with the package.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Table:
     replicates: int = 10
     contenders: tuple[str, ...] = taking("complete")
     method: str = "fedci"
-    """Ours that the table is about."""
+    """The method of this package that the table is about."""
     quick: tuple[str, ...] = QUICK
 
 
@@ -56,12 +56,12 @@ def _simulated(name: str, replicate: int, folder: Path | None, *, sites: int) ->
 
 
 def _in_tens(replicate: int) -> tuple[int, int]:
-    """Which draw of the coefficients, and the seed of the people: ten replicates of each draw."""
+    """The draw of the coefficients and the seed of the people: ten replicates of each draw."""
     return (replicate - 1) // 10, (replicate - 1) % 10 + 1
 
 
 def _in_turn(replicate: int) -> tuple[int, int]:
-    """The same where a replicate is dear: three draws of the coefficients, each replicate the next."""
+    """The same for expensive replicates: three draws of the coefficients, used in turn."""
     return (replicate - 1) % 3, replicate
 
 
@@ -97,7 +97,7 @@ def _causal_rff_ihdp(replicate: int, folder: Path | None) -> Case:
 
 
 def _causal_fi_ihdp(replicate: int, folder: Path | None) -> Case:
-    return ihdp_with_holes(folder or Path("ihdp"), replicate)
+    return incomplete_ihdp(folder or Path("ihdp"), replicate)
 
 
 def _acic(cut: str, replicate: int, folder: Path | None) -> Case:
@@ -108,26 +108,28 @@ def _nhefs(cut: str, replicate: int, folder: Path | None) -> Case:
     return nhefs(replicate, cut, NHEFS_SITES)
 
 
-def _declare(name: str, about: str) -> Table:
-    return Table(name, about, (1, 3, 5), partial(_simulated, name, sites=5))
+def _declare(name: str, about: str) -> BenchmarkTable:
+    return BenchmarkTable(name, about, (1, 3, 5), partial(_simulated, name, sites=5))
 
 
-def _declare_causal_rff(name: str, about: str) -> Table:
+def _declare_causal_rff(name: str, about: str) -> BenchmarkTable:
     case = partial(_causal_rff, name, _in_tens, sites=5, scored=1)
-    return Table(name, f"{about}, site 1 scored", (1, 3, 5), case, replicates=30, method="causal_rff")
+    return BenchmarkTable(
+        name, f"{about}, site 1 scored", (1, 3, 5), case, replicates=30, method="causal_rff"
+    )
 
 
-def _declare_delta(delta: int) -> Table:
-    about = f"a latent class, the second of two sites shifted by {delta}, site 1 scored"
+def _declare_delta(delta: int) -> BenchmarkTable:
+    about = f"latent classes, the second of two sites shifted by {delta}, site 1 scored"
     case = partial(_causal_rff, "causalrff-delta", _in_tens, sites=2, scored=1, delta=float(delta))
-    return Table(f"causalrff-delta-{delta}", about, (2,), case, method="causal_rff")
+    return BenchmarkTable(f"causalrff-delta-{delta}", about, (2,), case, method="causal_rff")
 
 
-def _declare_large(name: str, about: str) -> Table:
+def _declare_large(name: str, about: str) -> BenchmarkTable:
     case = partial(_causal_rff, name, _in_turn, sites=100, scored=20)
-    return Table(
+    return BenchmarkTable(
         name,
-        f"a latent class, many sites, {about}, 20 scored",
+        f"latent classes, many sites, {about}, 20 sites scored",
         (20, 50, 100),
         case,
         replicates=3,
@@ -137,47 +139,49 @@ def _declare_large(name: str, about: str) -> Table:
 
 def _declare_causal_fi(
     name: str, about: str, sites: tuple[int, ...], case: Callable[[int, Path | None], Case], **more: Any
-) -> Table:
-    return Table(
+) -> BenchmarkTable:
+    return BenchmarkTable(
         f"causalfi-{name}",
         f"{about}, all sites scored",
         sites,
         case,
         contenders=taking("incomplete"),
         method="causal_fi",
-        quick=QUICK_WITH_HOLES,
+        quick=QUICK_INCOMPLETE,
         **more,
     )
 
 
-def _declare_columns(columns: int) -> Table:
-    about = f"the same with holes in {columns} of ten confounders"
+def _declare_columns(columns: int) -> BenchmarkTable:
+    about = f"the same with missing values in {columns} of ten confounders"
     return _declare_causal_fi(f"columns-{columns}", about, (30,), partial(_causal_fi, incomplete=columns))
 
 
-def _declare_acic(cut: str) -> Table:
+def _declare_acic(cut: str) -> BenchmarkTable:
     about = f"ACIC 2016, simulated outcomes on real covariates, {_WAYS[cut]}"
-    return Table(f"acic-{cut}", about, (ACIC_SITES,), partial(_acic, cut))
+    return BenchmarkTable(f"acic-{cut}", about, (ACIC_SITES,), partial(_acic, cut))
 
 
-def _declare_nhefs(cut: str) -> Table:
-    about = f"NHEFS, quitting smoking and weight, no truth to score against, {_WAYS[cut]}"
-    return Table(f"nhefs-{cut}", about, (NHEFS_SITES,), partial(_nhefs, cut), replicates=3)
+def _declare_nhefs(cut: str) -> BenchmarkTable:
+    about = f"NHEFS, smoking cessation and weight, true effects unknown, {_WAYS[cut]}"
+    return BenchmarkTable(f"nhefs-{cut}", about, (NHEFS_SITES,), partial(_nhefs, cut), replicates=3)
 
 
 _ALL = (
-    _declare("fedci-data1", "softplus of one linear index per arm, 50 training people a site"),
+    _declare("fedci-data1", "softplus of a linear index per arm, 50 training people per site"),
     _declare("fedci-data2", "the same with larger coefficients and effects"),
     _declare("fedci-binary", "DATA-1 with a 0/1 outcome"),
-    _declare("fedci-count", "DATA-1 with counts"),
-    Table("fedci-ihdp", "IHDP, simulated outcomes on real covariates", (1, 2, 3), _ihdp, needs_files=True),
-    _declare_causal_rff("causalrff-same", "a latent class, sites alike"),
-    _declare_causal_rff("causalrff-diff", "a latent class, all sites but the first shifted"),
-    _declare_causal_rff("causalrff-continuous", "a latent point of the plane, sites alike"),
+    _declare("fedci-count", "DATA-1 with a count outcome"),
+    BenchmarkTable(
+        "fedci-ihdp", "IHDP, simulated outcomes on real covariates", (1, 2, 3), _ihdp, needs_files=True
+    ),
+    _declare_causal_rff("causalrff-same", "latent classes, identical sites"),
+    _declare_causal_rff("causalrff-diff", "latent classes, all sites but the first shifted"),
+    _declare_causal_rff("causalrff-continuous", "two continuous latent variables, identical sites"),
     *[_declare_delta(delta) for delta in (0, 2, 4, 6, 8)],
-    _declare_large("causalrff-large-same", "all alike"),
+    _declare_large("causalrff-large-same", "identical sites"),
     _declare_large("causalrff-large-diff", "each shifted by its own amount"),
-    Table(
+    BenchmarkTable(
         "causalrff-ihdp",
         "IHDP, site 1 scored",
         (1, 2, 3),
@@ -185,20 +189,23 @@ _ALL = (
         needs_files=True,
         method="causal_rff",
     ),
-    _declare_causal_fi("synthetic", "confounders with holes", (10, 30, 50), _causal_fi),
+    _declare_causal_fi("synthetic", "incomplete confounders", (10, 30, 50), _causal_fi),
     _declare_causal_fi(
-        "mcar", "the same, holes at random", (10, 30, 50), partial(_causal_fi, mechanism="mcar")
+        "mcar",
+        "the same, values missing completely at random",
+        (10, 30, 50),
+        partial(_causal_fi, mechanism="mcar"),
     ),
     *[_declare_columns(columns) for columns in (2, 4, 6, 8, 10)],
     _declare_causal_fi(
-        "ihdp", "IHDP, four covariates with holes", (2, 4, 6), _causal_fi_ihdp, needs_files=True
+        "ihdp", "IHDP, four incomplete covariates", (2, 4, 6), _causal_fi_ihdp, needs_files=True
     ),
-    *[declare(cut) for declare in (_declare_acic, _declare_nhefs) for cut in CUTS],
+    *[declare(cut) for declare in (_declare_acic, _declare_nhefs) for cut in PARTITIONS],
 )
 TABLES = {table.name: table for table in _ALL}
 
 
-def find(name: str) -> Table:
+def find(name: str) -> BenchmarkTable:
     """A table by its name."""
     if name not in TABLES:
         raise StudyError("the table must be known", found=f"'{name}'", remedy=nearest(name, TABLES))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from unpooled.benchmark.runner import Cell
-    from unpooled.benchmark.tables import Table
+    from unpooled.benchmark.tables import BenchmarkTable
 
 app = typer.Typer(
     help="The paper's tables, today's peers, and our own cost, side by side.", no_args_is_help=True
@@ -114,21 +114,21 @@ def figures(
     """Draw the finished cells of a table, each figure beside the CSV it was drawn from."""
     with answering(debug=debug):
         from unpooled.benchmark import tables
-        from unpooled.benchmark.figures import write_figures
+        from unpooled.benchmark.comparison import write_figures
 
         chosen = tables.find(table)
         for path in write_figures(_cells(store, chosen.name), output, chosen):
             typer.echo(str(path))
 
 
-def _run(table: Table, todo: list[Cell], store: Path, folder: Path | None, *, show: bool) -> None:
+def _run(table: BenchmarkTable, todo: list[Cell], store: Path, folder: Path | None, *, show: bool) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from unpooled.benchmark.runner import CellStore
     from unpooled.benchmark.runner import run as run_cells
-    from unpooled.benchmark.store import Store as Cells
 
-    cells = Cells(store, table.name)
+    cells = CellStore(store, table.name)
     left = [cell for cell in todo if not cells.has(**cell.key)]
     console = Console(stderr=True, quiet=not show)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -144,7 +144,7 @@ def _run(table: Table, todo: list[Cell], store: Path, folder: Path | None, *, sh
 
 
 def _show(
-    store: Path, table: Table, paper: Path | None, view: str = "errors", *, every: bool = False
+    store: Path, table: BenchmarkTable, paper: Path | None, view: str = "errors", *, every: bool = False
 ) -> None:
     from unpooled.benchmark.comparison import (
         VIEWS,
@@ -170,10 +170,10 @@ def _show(
 
 
 def _cells(store: Path, table: str) -> DataFrame:
-    from unpooled.benchmark.store import Store as Cells
+    from unpooled.benchmark.runner import CellStore
     from unpooled.errors import ResultsError
 
-    cells = Cells(store, table).cells
+    cells = CellStore(store, table).cells
     if cells.empty:
         raise ResultsError(
             "a comparison needs finished cells",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.coordinator.agreement import Agreement
-from unpooled.maths.patterns import Pattern
+from unpooled.maths.missing_patterns import Pattern
 from unpooled.optimise.procedure import Procedure, ask_each
 from unpooled.protocol.messages import MissingPatterns
 

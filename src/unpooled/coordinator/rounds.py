@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from unpooled.coordinator.aggregate import aggregate
 from unpooled.coordinator.checkpoint import Checkpoint, require_same
-from unpooled.maths.threads import one_blas_thread
+from unpooled.maths.linear_algebra import one_blas_thread
 from unpooled.optimise.procedure import Procedure, plain
 from unpooled.protocol.engine import Engine, Traffic
 from unpooled.protocol.messages import Message, Question

@@ -1,9 +1,8 @@
-"""What a site holds: reading its table, checking it, describing it, and turning it into arrays."""
+"""A site's table: reading, checking, describing and encoding it, and simulated tables."""
 
-from unpooled.data.description import describe
 from unpooled.data.model_matrix import Arrays, encode, encode_covariates, encode_incomplete
-from unpooled.data.partition import split
-from unpooled.data.sources import Table, read
+from unpooled.data.sources import Table, read, split
+from unpooled.data.stored_columns import describe
 from unpooled.data.validation import check, without_unknown
 
 __all__ = [

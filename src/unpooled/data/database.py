@@ -1,4 +1,7 @@
-"""A site's table in a database: one query, read only, and never a password or a row's value in an error."""
+"""Read a site's table from a database by one read-only query.
+
+Errors never contain a password or the value of a row.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from unpooled.data.presence import require_columns
+from unpooled.data.stored_columns import require_columns
 from unpooled.errors import DataError
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ CONNECT_SECONDS = 10
 
 
 def read_database(url: str, query: str, names: Sequence[str], *, site: str) -> pd.DataFrame:
-    """The study's columns of what the query returns."""
+    """The columns of the study from the result of the query."""
     from sqlalchemy.exc import SQLAlchemyError
 
     address = _address(url, site)
@@ -34,7 +37,7 @@ def read_database(url: str, query: str, names: Sequence[str], *, site: str) -> p
 
 
 def _address(url: str, site: str) -> URL:
-    """The parsed URL; PostgreSQL without a named driver is read with psycopg 3."""
+    """The parsed URL; PostgreSQL without a named driver uses psycopg 3."""
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -43,8 +46,8 @@ def _address(url: str, site: str) -> URL:
     except (ArgumentError, ValueError):
         raise DataError(
             f"the database of site '{site}' must be given as a URL",
-            found="a URL that cannot be read (not shown: it may hold a password)",
-            remedy="write it as dialect://user@host/database; percent-encode what is special in a password",
+            found="a URL that cannot be parsed (not shown, since it may contain a password)",
+            remedy="write it as dialect://user@host/database, and percent-encode special characters",
         ) from None
     if address.drivername in ("postgresql", "postgres"):
         address = address.set(drivername="postgresql+psycopg")
@@ -53,7 +56,7 @@ def _address(url: str, site: str) -> URL:
 
 
 def _require_file(address: URL, site: str) -> None:
-    """SQLite would silently create a database that is not there."""
+    """Refuse a missing SQLite file, which SQLite would otherwise create."""
     name = address.database or ""
     if address.get_backend_name() != "sqlite" or name in ("", ":memory:") or _is_uri(address):
         return
@@ -61,21 +64,21 @@ def _require_file(address: URL, site: str) -> None:
         raise DataError(
             f"site '{site}' must have a readable database",
             found=f"no such file: {name}",
-            remedy="correct the path after sqlite:///; in a study file it is relative to that file's folder",
+            remedy="correct the path after sqlite:///; in a study file it is relative to the file's folder",
         )
 
 
 def _is_uri(address: URL) -> bool:
-    """Whether SQLite gets a name such as file:site.db?mode=ro, which only SQLite itself can take apart."""
+    """Whether the database is an SQLite URI such as file:site.db?mode=ro, which only SQLite can parse."""
     wanted = str(address.query.get("uri", "")).strip().lower() in ("true", "yes", "on", "y", "t", "1")
     return address.get_backend_name() == "sqlite" and wanted and (address.database or "").startswith("file:")
 
 
 def _never_created(address: URL) -> URL:
-    """A `file:` name says itself whether a missing database is created: here it never is."""
+    """Set the mode of an SQLite URI so that a missing database is never created."""
     if not _is_uri(address):
         return address
-    name, _, _ = (address.database or "").partition("?")  # a '?' percent-encoded into it could say mode=rwc
+    name, _, _ = (address.database or "").partition("?")  # an encoded '?' could set mode=rwc
     asked = str(address.query.get("mode", ""))
     mode = asked if asked in ("ro", "memory") else "rw"
     return address.set(database=name).update_query_dict({"mode": mode})
@@ -118,14 +121,14 @@ def _fetch(connection: Connection, query: str, names: Sequence[str], site: str) 
         return pd.DataFrame.from_records(rows, columns=list(names), coerce_float=True)
     if reason == "SQLITE_NOTADB":
         raise DataError(
-            f"the database of site '{site}' must be one that SQLite can open",
-            found="a file that is not an SQLite database, or an encrypted one",
+            f"the database of site '{site}' must be an SQLite database",
+            found="a file that is not an SQLite database, or that is encrypted",
             remedy="correct the path after sqlite:///, or give a CSV or Parquet file as `path` instead",
         )
     raise DataError(
         f"the query of site '{site}' must return its table",
-        found=f"the database could not answer it ({reason})",
-        remedy="run the query in the database's own shell, correct it, and put it into the study",
+        found=f"the database could not execute it ({reason})",
+        remedy="test the query in the database's own shell, and correct it in the study",
     )
 
 
@@ -133,18 +136,18 @@ def _refused(address: URL, reason: str, site: str) -> DataError:
     return DataError(
         f"the database of site '{site}' must accept the connection",
         found=f"{_masked(address)} refused it or cannot be reached ({reason})",
-        remedy="check that it is running and that host, user, password and database are right",
+        remedy="check that it is running and that host, user, password and database are correct",
     )
 
 
 def _masked(address: URL) -> str:
-    """The URL without its password, wherever that was written."""
-    if "@" in (address.host or ""):  # an unescaped '@' in the password leaves its end in the host
+    """The URL without its password."""
+    if "@" in (address.host or ""):  # an unescaped '@' in the password puts its end into the host
         return f"{address.drivername}://***"
     return address.set(query={}).render_as_string(hide_password=True)
 
 
 def _reason(error: Exception) -> str:
-    """The kind of the driver's error, such as UndefinedTable; its message could quote a value."""
+    """The type of the driver's error, such as UndefinedTable; its message could contain a value."""
     cause = getattr(error, "orig", None) or error
     return str(getattr(cause, "sqlite_errorname", None) or type(cause).__name__)

@@ -1,4 +1,4 @@
-"""A site's table in a file: CSV (also compressed) or Parquet."""
+"""Read a site's table from a CSV file, possibly compressed, or a Parquet file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet
 
-from unpooled.data.presence import require_columns
+from unpooled.data.stored_columns import require_columns
 from unpooled.errors import DataError
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": ","}
@@ -23,7 +23,7 @@ LIKELY_DELIMITERS = ";\t|,"
 
 
 def read_file(path: Path, names: Sequence[str], *, site: str, delimiter: str | None = None) -> pd.DataFrame:
-    """The study's columns of a file, whose ending says how to read it."""
+    """The columns of the study from a file, whose extension determines its format."""
     path = _expanded(path, site)
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     content = _bytes(path, site)
@@ -33,9 +33,9 @@ def read_file(path: Path, names: Sequence[str], *, site: str, delimiter: str | N
         table = _csv(content, path, names, site, delimiter or DELIMITERS[ending])
     else:
         raise DataError(
-            f"site '{site}' must give its table as CSV or Parquet",
+            f"the file of site '{site}' must be CSV or Parquet",
             found=f"a file that ends in '{ending}': {path}",
-            remedy="use a file that ends in .csv, .tsv, .txt (each may end in .gz) or .parquet",
+            remedy="use a file that ends in .csv, .tsv, .txt (optionally with .gz) or .parquet",
         )
     return _plain(table).to_pandas(ignore_metadata=True)
 
@@ -46,8 +46,8 @@ def _expanded(path: Path, site: str) -> Path:
     except RuntimeError:
         raise DataError(
             f"site '{site}' must have a readable file",
-            found=f"a path in the home folder of nobody known here: {path}",
-            remedy="correct the name after '~', or write the whole path",
+            found=f"a path in the home folder of an unknown user: {path}",
+            remedy="correct the name after '~', or write the full path",
         ) from None
 
 
@@ -58,18 +58,18 @@ def _bytes(path: Path, site: str) -> bytes:
     except FileNotFoundError:
         found, remedy = (
             "no such file",
-            "correct the path; in a study file it is relative to that file's folder",
+            "correct the path; in a study file it is relative to the file's folder",
         )
     except IsADirectoryError:
         found, remedy = "a folder", "give the path of one file inside it"
     except PermissionError:
-        found, remedy = "a file this user may not read", "ask for the right to read it"
+        found, remedy = "a file that you may not read", "ask for permission to read it"
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        found, remedy = "a file that does not decompress", "copy it again, or remove '.gz' from its name"
+        found, remedy = "a file that cannot be decompressed", "copy it again, or remove '.gz' from its name"
     except OSError:
-        found, remedy = "a file that cannot be read", "check the disk or the network drive it lies on"
-    except ValueError:  # a NUL inside
-        found, remedy = "a path that no file can have", "look for a stray control character in it"
+        found, remedy = "a file that cannot be read", "check the disk or the network drive"
+    except ValueError:  # the path contains a NUL
+        found, remedy = "an invalid path", "remove the control character from it"
         path = Path(path.as_posix().replace("\0", "?"))
     raise DataError(f"site '{site}' must have a readable file", found=f"{found}: {path}", remedy=remedy)
 
@@ -79,14 +79,14 @@ def _parquet(content: bytes, path: Path, names: Sequence[str], site: str) -> pa.
         file = parquet.ParquetFile(io.BytesIO(content))
         require_columns(names, file.schema_arrow.names, site=site)
         table = file.read(columns=list(names)).select(list(names))
-        table.validate(full=True)  # text that is no text would only be met later
+        table.validate(full=True)  # otherwise invalid text would be found only later
         return table
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         pass
     raise DataError(
-        f"the file of site '{site}' must be Parquet, as its name says",
-        found=f"something else, or a damaged file: {path}",
-        remedy="write the file again, or correct its ending",
+        f"the file of site '{site}' must be Parquet, according to its name",
+        found=f"another format, or a damaged file: {path}",
+        remedy="write the file again, or correct its extension",
     )
 
 
@@ -95,7 +95,7 @@ def _csv(content: bytes, path: Path, names: Sequence[str], site: str, delimiter:
         raise DataError(
             f"the delimiter of site '{site}' must be one character",
             found=f"{len(delimiter)} characters",
-            remedy='write it as delimiter = ";" or, for tabs, delimiter = "\\t"',
+            remedy='write delimiter = ";" or, for tabs, delimiter = "\\t"',
         )
     require_columns(names, _header(content, path, site, delimiter), site=site)
     try:
@@ -136,18 +136,18 @@ def _require_delimiter(header: list[str], path: Path, site: str, delimiter: str)
     if likely:
         raise DataError(
             f"the columns of site '{site}' must be separated by {json.dumps(delimiter)}",
-            found=f"a header with one single column: {path}",
+            found=f"a header with a single column: {path}",
             remedy=f"add `delimiter = {json.dumps(likely[0])}` to the site's section of the study",
         )
 
 
 def _ragged(content: bytes, path: Path, site: str, delimiter: str) -> DataError:
-    """The parser's own message quotes the row: the row is counted again instead."""
-    found = _first_misfit(content, delimiter) or "a row that does not fit its header"
+    """Locate the first misfitting row by number, since the parser's own message quotes its values."""
+    found = _first_misfit(content, delimiter) or "a row that does not match the header"
     return DataError(
-        f"every row of site '{site}' must have the fields its header names",
+        f"every row of site '{site}' must have as many fields as the header",
         found=f"{found}: {path}",
-        remedy="look for a stray delimiter, a missing quote or row names without a header",
+        remedy="check for a stray delimiter, a missing quote, or row names without a header",
     )
 
 
@@ -165,14 +165,14 @@ def _first_misfit(content: bytes, delimiter: str) -> str | None:
 
 def _encoding(path: Path, site: str) -> DataError:
     return DataError(
-        f"the file of site '{site}' must be text in UTF-8",
+        f"the file of site '{site}' must be UTF-8 text",
         found=f"bytes in another encoding: {path}",
         remedy="export it again as 'CSV UTF-8'",
     )
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Exact decimals as floats: the only kind of number the studies compute with."""
+    """Convert exact decimals to floats, with which all studies compute."""
     fields = [
         field.with_type(pa.float64()) if pa.types.is_decimal(field.type) else field for field in table.schema
     ]

@@ -1,4 +1,4 @@
-"""A checked table as arrays, in the order the agreed schema gives; nothing is standardised here."""
+"""Encode a checked table as arrays in the order of the agreed schema, without standardising it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from unpooled.data.kinds import level_names, numbers, stored_as
-from unpooled.data.presence import column, require_columns
+from unpooled.data.stored_columns import column, level_names, numbers, require_columns, stored_as
 from unpooled.data.validation import (
     USE_CAUSAL_FI,
     require_complete,
@@ -18,12 +17,12 @@ from unpooled.data.validation import (
     require_treatment,
 )
 from unpooled.errors import DataError
-from unpooled.study import Column, Columns, Schema
+from unpooled.study import ColumnRoles, ColumnSchema, Schema
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """One site's rows as float64 arrays; ``ids`` never leave the site."""
+    """A site's rows as float64 arrays; ``ids`` never leave the site."""
 
     covariates: np.ndarray  # [rows, features], in the order of schema.features
     treatment: np.ndarray  # [rows], 1.0 = treated
@@ -32,8 +31,8 @@ class Arrays:
     ids: np.ndarray | None  # [rows], text
 
 
-def encode(frame: pd.DataFrame, columns: Columns, schema: Schema, *, site: str) -> Arrays:
-    """The rows of a site whose treatment is known; the outcome and the ids where the frame has them."""
+def encode(frame: pd.DataFrame, columns: ColumnRoles, schema: Schema, *, site: str) -> Arrays:
+    """Encode a table; outcome and ids are included if the table has them."""
     has_outcome = columns.outcome in frame.columns
     has_ids = columns.id is not None and columns.id in frame.columns
     return Arrays(
@@ -45,15 +44,15 @@ def encode(frame: pd.DataFrame, columns: Columns, schema: Schema, *, site: str) 
     )
 
 
-def encode_covariates(frame: pd.DataFrame, columns: Columns, schema: Schema, *, site: str) -> np.ndarray:
-    """The features [rows, features] of people of whom only the covariates are known."""
+def encode_covariates(frame: pd.DataFrame, columns: ColumnRoles, schema: Schema, *, site: str) -> np.ndarray:
+    """The features [rows, features] of the complete covariates."""
     require_columns([covariate.name for covariate in schema.covariates], frame.columns, site=site)
     blocks = [_features(column(frame, covariate.name), covariate, site) for covariate in schema.covariates]
     return np.concatenate(blocks, axis=1) if blocks else np.empty((len(frame), 0))
 
 
 def encode_incomplete(frame: pd.DataFrame, schema: Schema, *, site: str) -> np.ndarray:
-    """The features of the incomplete columns; all features of a missing value are NaN."""
+    """The features of the incomplete covariates; all features of a missing value are NaN."""
     require_columns([each.name for each in schema.incomplete], frame.columns, site=site)
     found = np.full((len(frame), sum(len(each.features) for each in schema.incomplete)), np.nan)
     start = 0
@@ -66,14 +65,14 @@ def encode_incomplete(frame: pd.DataFrame, schema: Schema, *, site: str) -> np.n
     return found
 
 
-def _features(series: pd.Series, covariate: Column, site: str) -> np.ndarray:
+def _features(series: pd.Series, covariate: ColumnSchema, site: str) -> np.ndarray:
     require_storage(series, site=site)
     require_complete(series, site=site, remedy=USE_CAUSAL_FI)
     if covariate.kind == "categorical":
         return _dummies(series, covariate, site)
     if stored_as(series) == "text":
         raise DataError(
-            f"column '{covariate.name}' must be numbers at site '{site}', as the sites agreed",
+            f"column '{covariate.name}' must be numeric at site '{site}', as the sites agreed",
             found="text, or a pandas category",
             remedy="recode the column as numbers",
         )
@@ -81,20 +80,20 @@ def _features(series: pd.Series, covariate: Column, site: str) -> np.ndarray:
     return numbers(series)[:, None]
 
 
-def _dummies(series: pd.Series, covariate: Column, site: str) -> np.ndarray:
-    """One 0/1 feature per level but the first."""
+def _dummies(series: pd.Series, covariate: ColumnSchema, site: str) -> np.ndarray:
+    """One 0/1 feature for each level except the first."""
     names = level_names(series)
     unseen = sum(name not in covariate.levels for name in names)
     if unseen:
         raise DataError(
-            f"column '{covariate.name}' must have only the levels the sites agreed on, at site '{site}'",
+            f"column '{covariate.name}' must have only the agreed levels at site '{site}'",
             found=f"{unseen} of {len(names)} rows with another level",
             remedy="recode these rows to a known level, or leave them out",
         )
     return (names[:, None] == np.array(covariate.levels[1:], dtype=object)).astype(np.float64)
 
 
-def _treatment(frame: pd.DataFrame, columns: Columns, schema: Schema, site: str) -> np.ndarray:
+def _treatment(frame: pd.DataFrame, columns: ColumnRoles, schema: Schema, site: str) -> np.ndarray:
     require_columns([columns.treatment], frame.columns, site=site)
     treatment = column(frame, columns.treatment)
     require_treatment(treatment, site=site)
@@ -109,7 +108,7 @@ def _treatment(frame: pd.DataFrame, columns: Columns, schema: Schema, site: str)
     return (names == schema.treated).astype(np.float64)
 
 
-def _outcome(frame: pd.DataFrame, columns: Columns, site: str) -> np.ndarray:
+def _outcome(frame: pd.DataFrame, columns: ColumnRoles, site: str) -> np.ndarray:
     require_columns([columns.outcome], frame.columns, site=site)
     outcome = column(frame, columns.outcome)
     require_outcome(outcome, columns, site=site)

@@ -1,25 +1,24 @@
-"""A real study for the demonstration: quitting smoking and weight, NHEFS, people grouped by region of birth.
+"""The real study of `unpooled demo`: smoking cessation and weight gain in NHEFS, by region of birth.
 
-NHEFS follows people examined in 1971-75 up to 1982; the table is that of Hernán & Robins, *Causal
-Inference: What If*, as the package `causaldata` ships it.
+NHEFS follows people examined in 1971-75 until 1982. The table is that of Hernán & Robins, *Causal Inference:
+What If*, as distributed with the package `causaldata`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
-from unpooled.data.partition import split
+from unpooled.data.sources import split
 from unpooled.errors import DataError
 from unpooled.study import Study
 
 PUBLISHED = "about 3.4 to 3.5 kg (Hernán & Robins, What If, chapters 12 and 13, one pooled table)"
 CATEGORICAL = ("education", "exercise", "active")
 
-# `birthplace` holds FIPS state codes: of 1 to 56, exactly the codes FIPS never assigned (3, 7, 14, 43, 52)
-# and the two states fewest were born in (Alaska, Nevada) do not occur, and 36, 42 and 39 lead.
+# `birthplace` holds FIPS state codes. Of 1 to 56, exactly the codes that FIPS never assigned (3, 7, 14, 43,
+# 52) and the two states with the fewest births (Alaska, Nevada) do not occur; 36, 42 and 39 are most common.
 _REGIONS = {
     "northeast": (9, 23, 25, 33, 34, 36, 42, 44, 50),
     "midwest": (17, 18, 19, 20, 26, 27, 29, 31, 38, 39, 46, 55),
@@ -31,7 +30,7 @@ REGION_OF = {code: region for region, codes in _REGIONS.items() for code in code
 
 @dataclass(frozen=True)
 class Nhefs:
-    """The study, a table per region, and how many people are not in them."""
+    """The study, one table per region, and the numbers of people who were left out."""
 
     study: Study
     sites: dict[str, pd.DataFrame]
@@ -40,12 +39,12 @@ class Nhefs:
 
 
 def nhefs() -> Nhefs:
-    """The demonstration's study and tables."""
+    """The study and its tables."""
     return arrange(_load())
 
 
 def arrange(people: pd.DataFrame) -> Nhefs:
-    """Leave out who has no outcome or no region, code the columns, split by region of birth."""
+    """Leave out people without an outcome or a region, recode the columns, and split by region of birth."""
     study = the_study()
     known = people.loc[people["wt82_71"].notna()]
     placed = known.loc[known["birthplace"].isin(list(REGION_OF))]
@@ -54,15 +53,15 @@ def arrange(people: pd.DataFrame) -> Nhefs:
     return Nhefs(study, split(table, by="region"), len(people) - len(known), len(known) - len(placed))
 
 
-def _coded(name: str, values: list[Any]) -> list[Any]:
-    """Codes as words where they are categories without an order worth a slope, as numbers elsewhere."""
+def _coded(name: str, values: list[float]) -> list[str] | list[int] | list[float]:
+    """Categorical codes as text, all other codes as numbers."""
     if name in CATEGORICAL:
         return [f"level {int(value)}" for value in values]
     return [int(value) for value in values] if name in ("sex", "race", "qsmk") else values
 
 
 def the_study() -> Study:
-    """Quitting smoking, change of weight, and the confounders of the book's analysis."""
+    """Smoking cessation, change of weight, and the confounders of the book's analysis."""
     return Study(
         name="nhefs",
         treatment="qsmk",
@@ -79,7 +78,7 @@ def _load() -> pd.DataFrame:
         from causaldata import nhefs as package
     except ImportError:
         raise DataError(
-            "the demonstration needs the package 'causaldata', which holds its data",
+            "the demonstration needs the package 'causaldata', which contains its data",
             found="it is not installed",
             remedy="pip install 'unpooled[demo]'",
         ) from None

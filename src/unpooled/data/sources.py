@@ -1,27 +1,32 @@
-"""One site's table, from wherever it is kept: a data frame, a file or a database."""
+"""The tables of the sites: read from a data frame, a file or a database, or split off a single table."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
 import pandas as pd
 
 from unpooled.data.database import read_database
 from unpooled.data.files import read_file
-from unpooled.data.presence import require_columns
+from unpooled.data.stored_columns import column, level_names, require_columns
+from unpooled.data.validation import require_complete
 from unpooled.errors import DataError
-from unpooled.study import Columns, Source
+from unpooled.study import ColumnRoles, Source
 
 Table: TypeAlias = pd.DataFrame | str | Path | Source | tuple[str, str]
+"""A data frame, the path of a file, a `Source`, or a database URL with a query."""
 
 
-def read(source: Table, columns: Columns, *, site: str, names: tuple[str, ...] | None = None) -> pd.DataFrame:
-    """The study's columns of one site's table, in the order of ``columns.names``, as a fresh frame.
+def read(
+    source: Table, columns: ColumnRoles, *, site: str, names: tuple[str, ...] | None = None
+) -> pd.DataFrame:
+    """The columns of the study from one site's table, in the order of ``columns.names``, as a new frame.
 
-    New people may come with fewer columns: `names` then says which are needed.
+    `names` selects other columns, for tables that do not need all of them.
 
-    >>> columns = Columns(treatment="quit", outcome="weight", covariates=("age",))
+    >>> columns = ColumnRoles(treatment="quit", outcome="weight", covariates=("age",))
     >>> frame = pd.DataFrame({"age": [50, 61], "weight": [1.5, 0.2], "quit": [0, 1], "name": ["a", "b"]})
     >>> list(read(frame, columns, site="north").columns)
     ['quit', 'weight', 'age']
@@ -39,7 +44,7 @@ def read(source: Table, columns: Columns, *, site: str, names: tuple[str, ...] |
             found="a table with no rows",
             remedy="check the file or the query, or leave the site out",
         )
-    return frame.reset_index(drop=True)  # a fresh frame: the input is never changed
+    return frame.reset_index(drop=True)  # a new frame: the input is never changed
 
 
 def _stored(source: Source, names: tuple[str, ...], site: str) -> pd.DataFrame:
@@ -73,3 +78,74 @@ def _no_query(site: str) -> DataError:
         found="a URL and no query",
         remedy='give (url, "select … from …"), or add `url` and `query` to the site\'s section of the study',
     )
+
+
+def split(
+    frame: pd.DataFrame, by: str | None = None, sites: int | None = None, seed: int = 0
+) -> dict[str, pd.DataFrame]:
+    """Split a table into one table per site, by a column or at random.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        The table. It is not changed.
+    by : str, optional
+        The column with the site of each row. It is dropped from the result and must have no missing values.
+    sites : int, optional
+        The number of sites of equal size for a random split, instead of `by`.
+    seed : int, default=0
+        The seed of the random split.
+
+    Returns
+    -------
+    dict of str to pandas.DataFrame
+        The tables by site, with the index of `frame`. The sites are named after the levels of `by`, or
+        ``site1``, ``site2``, … .
+
+    Raises
+    ------
+    DataError
+        If not exactly one of `by` and `sites` is given, or the table cannot be split that way.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"region": ["north", "south", "north"], "age": [50, 61, 44]})
+    >>> {site: len(part) for site, part in split(frame, by="region").items()}
+    {'north': 2, 'south': 1}
+    """
+    if (by is None) == (sites is None):
+        raise DataError(
+            "a table must be split either `by` a column or into a number of `sites`",
+            found="both" if by is not None else "neither",
+            remedy='give by="region" or sites=3',
+        )
+    if by is not None:
+        return _by_column(frame, by)
+    return _at_random(frame, int(sites or 0), seed)
+
+
+def _by_column(frame: pd.DataFrame, by: str) -> dict[str, pd.DataFrame]:
+    require_columns([by], frame.columns, site="the table to split")
+    require_complete(
+        column(frame, by), site="the table to split", remedy="drop these rows, or give them a site"
+    )
+    names = level_names(column(frame, by))
+    rest = frame.drop(columns=by)
+    return {str(name): rest.loc[names == name].copy() for name in sorted(set(names), key=_natural)}
+
+
+def _at_random(frame: pd.DataFrame, sites: int, seed: int) -> dict[str, pd.DataFrame]:
+    if not 1 <= sites <= len(frame):
+        raise DataError(
+            "the number of sites must be between 1 and the number of rows",
+            found=f"{sites} sites for {len(frame)} rows",
+            remedy="give fewer sites, or more rows",
+        )
+    order = np.random.default_rng(seed).permutation(len(frame))
+    parts = np.array_split(order, sites)
+    return {f"site{number}": frame.iloc[np.sort(part)].copy() for number, part in enumerate(parts, start=1)}
+
+
+def _natural(name: str) -> tuple[int, int, str]:
+    """Sort numbers numerically, then text alphabetically."""
+    return (0, int(name), name) if name.isdecimal() else (1, 0, name)

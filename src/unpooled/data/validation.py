@@ -1,24 +1,26 @@
-"""Can this table answer this study? Asked at the site, before anything is sent; counts and names only."""
+"""Check at the site, before anything is sent, that a table fits the study.
+
+Errors contain counts and names of columns, never values.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 
-from unpooled.data.kinds import level_names, missing, numbers, stored_as
-from unpooled.data.presence import column, require_columns
+from unpooled.data.stored_columns import column, level_names, missing, numbers, require_columns, stored_as
 from unpooled.errors import DataError
-from unpooled.study import Columns
+from unpooled.study import ColumnRoles
 
-LARGEST = 1e12  # fourth powers stay far from float64's end, and sums keep their digits
+LARGEST = 1e12  # fourth powers stay far from the limit of float64, and sums keep their precision
 MOST_LEVELS = 50
-LEAVE_EMPTY = "leave missing values empty (a code such as '.' turns numbers into text)"
+LEAVE_EMPTY = "leave missing values empty (a code such as '.' turns the column into text)"
 DROP_UNKNOWN = "drop these rows at the site, or set `drop_unknown = true` under [columns]"
 USE_CAUSAL_FI = "list the column under `incomplete` and use the method causal_fi"
 
 
-def check(frame: pd.DataFrame, columns: Columns, *, site: str) -> None:
-    """Refuse a table the study cannot use; the error names the site, the column and what to do."""
+def check(frame: pd.DataFrame, columns: ColumnRoles, *, site: str) -> None:
+    """Refuse a table that the study cannot use; the error names the site, the column and a remedy."""
     require_columns(columns.names, frame.columns, site=site)
     if len(frame) < 2:
         raise DataError(
@@ -35,15 +37,15 @@ def check(frame: pd.DataFrame, columns: Columns, *, site: str) -> None:
         _require_usable(column(frame, name), site)
 
 
-def without_unknown(frame: pd.DataFrame, columns: Columns) -> pd.DataFrame:
-    """The rows whose treatment and outcome are known, where the study leaves the others out."""
+def without_unknown(frame: pd.DataFrame, columns: ColumnRoles) -> pd.DataFrame:
+    """Drop the rows without a known treatment and outcome, if the study sets `drop_unknown`."""
     if not columns.drop_unknown:
         return frame
     return frame.dropna(subset=[columns.treatment, columns.outcome]).reset_index(drop=True)
 
 
 def require_treatment(treatment: pd.Series, *, site: str) -> None:
-    """At most two levels, none missing."""
+    """Require at most two levels and no missing values."""
     require_storage(treatment, site=site)
     require_complete(treatment, site=site, remedy=DROP_UNKNOWN)
     if stored_as(treatment) == "numbers":
@@ -58,13 +60,13 @@ def require_treatment(treatment: pd.Series, *, site: str) -> None:
         )
 
 
-def require_outcome(outcome: pd.Series, columns: Columns, *, site: str) -> None:
-    """Numbers that the outcome's family allows, none missing."""
+def require_outcome(outcome: pd.Series, columns: ColumnRoles, *, site: str) -> None:
+    """Require numbers that the family of the outcome allows, and no missing values."""
     require_storage(outcome, site=site)
     require_complete(outcome, site=site, remedy=DROP_UNKNOWN)
     if stored_as(outcome) != "numbers":
         raise DataError(
-            f"outcome '{outcome.name}' must be numbers at site '{site}'",
+            f"outcome '{outcome.name}' must be numeric at site '{site}'",
             found="text",
             remedy=f"recode it as numbers, written with a decimal point; {LEAVE_EMPTY}",
         )
@@ -73,7 +75,7 @@ def require_outcome(outcome: pd.Series, columns: Columns, *, site: str) -> None:
 
 
 def require_complete(series: pd.Series, *, site: str, remedy: str) -> None:
-    """No value missing."""
+    """Require a column without missing values."""
     count = missing(series)
     if count:
         raise DataError(
@@ -84,7 +86,7 @@ def require_complete(series: pd.Series, *, site: str, remedy: str) -> None:
 
 
 def _require_usable(series: pd.Series, site: str) -> None:
-    """Finite numbers, or text with few levels; values may be missing."""
+    """Require finite numbers, or text with few levels; values may be missing."""
     require_storage(series, site=site)
     if stored_as(series) == "numbers":
         require_finite(series, site=site)
@@ -93,25 +95,25 @@ def _require_usable(series: pd.Series, site: str) -> None:
 
 
 def require_storage(series: pd.Series, *, site: str) -> None:
-    """Numbers or text, nothing else."""
+    """Require a column of numbers or text."""
     if stored_as(series) == "unsupported":
         raise DataError(
             f"column '{series.name}' must be numbers or text at site '{site}'",
             found=f"dates, mixed or other values (stored as {series.dtype})",
-            remedy="recode it as a number (days since a date, for one), or as text throughout",
+            remedy="recode it as numbers (for example days since a date), or entirely as text",
         )
 
 
 def require_finite(series: pd.Series, *, site: str) -> None:
-    """No infinite value, and none too large to compute with."""
+    """Require values that are finite and not too large to compute with."""
     _require_no_infinite(series, site)
     values = numbers(series)
     huge = int((np.abs(values) > LARGEST).sum())
     if huge:
         raise DataError(
-            f"column '{series.name}' must stay below {LARGEST:.0e} at site '{site}'",
-            found=f"{huge} larger of {len(values)}",
-            remedy="change the unit of the column at every site (millions instead of ones, for one)",
+            f"column '{series.name}' must be smaller than {LARGEST:.0e} at site '{site}'",
+            found=f"larger: {huge} of {len(values)} values",
+            remedy="change the unit of the column at every site (for example to millions)",
         )
 
 
@@ -120,7 +122,7 @@ def _require_no_infinite(series: pd.Series, site: str) -> None:
     if infinite:
         raise DataError(
             f"column '{series.name}' must be finite at site '{site}'",
-            found=f"{infinite} infinite of {len(series)}",
+            found=f"infinite: {infinite} of {len(series)} values",
             remedy="drop these rows or correct the values at the site",
         )
 
@@ -132,13 +134,13 @@ def _require_few_levels(series: pd.Series, site: str) -> None:
     if levels <= MOST_LEVELS and levels <= max(2, len(present) / 2):
         return
     if levels / 2 < numeric < levels:
-        looks = f"{numeric} of them numbers: it looks like numbers with codes for missing values among them"
+        looks = f"{numeric} of them numbers: these may be numbers mixed with codes for missing values"
     else:
-        looks = "it looks like an identifier"
+        looks = "which may be an identifier"
     raise DataError(
         f"text column '{series.name}' must have few levels at site '{site}'",
         found=f"{levels} levels in {len(present)} rows, {looks}",
-        remedy="leave it out, group its levels or, if it holds numbers, write them with a decimal point; "
+        remedy="leave it out, group its levels or, if it contains numbers, write them with a decimal point; "
         + LEAVE_EMPTY,
     )
 
@@ -151,7 +153,7 @@ def _is_number(name: str) -> bool:
     return True
 
 
-def _require_family(values: np.ndarray, columns: Columns, site: str) -> None:
+def _require_family(values: np.ndarray, columns: ColumnRoles, site: str) -> None:
     if columns.family == "binary":
         wrong, allowed = ~np.isin(values, (0, 1)), "0 or 1"
     elif columns.family == "count":

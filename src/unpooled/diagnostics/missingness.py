@@ -16,7 +16,7 @@ from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import DataError
 from unpooled.maths.little import McarTest, Stratified, Vote, little, stratified, vote
-from unpooled.maths.patterns import Pattern, merged
+from unpooled.maths.missing_patterns import Pattern, merged
 from unpooled.protocol.engine import Engine
 from unpooled.study import ALL_SITES, Study
 

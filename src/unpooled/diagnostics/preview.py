@@ -14,8 +14,7 @@ from unpooled.coordinator.journal import Journal, line
 from unpooled.coordinator.rounds import Conduct
 from unpooled.coordinator.run import adoption
 from unpooled.data import Table
-from unpooled.data.presence import column
-from unpooled.data.sentinels import sentinel
+from unpooled.data.stored_columns import column, sentinel
 from unpooled.diagnostics.disclosure import Line, left, reveals
 from unpooled.diagnostics.missingness import Missingness, of_agreed
 from unpooled.diagnostics.overlap import Overlap, overlaps

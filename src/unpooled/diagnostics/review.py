@@ -17,7 +17,7 @@ from unpooled.protocol.messages import Adopted, Described, Gradient, Patterns, R
 from unpooled.protocol.records import IncompleteColumn, Scaling
 from unpooled.protocol.stage import Stage
 from unpooled.site.site import Site
-from unpooled.study import Column, Schema, Study, agree
+from unpooled.study import ColumnSchema, Schema, Study, agree
 
 MANY = 50_000
 """People at some other site: so many that a method shows every stage it has."""
@@ -71,7 +71,9 @@ def _schema(site: Site) -> Schema:
     """How this site alone reads its columns; one without a value here may have some elsewhere."""
     found = describe(site.frame, site.columns)
     seen = {column.name: column for column in found.incomplete}
-    incomplete = tuple(seen.get(name, Column(name=name, kind="numeric")) for name in site.columns.incomplete)
+    incomplete = tuple(
+        seen.get(name, ColumnSchema(name=name, kind="numeric")) for name in site.columns.incomplete
+    )
     return agree({site.name: found.model_copy(update={"incomplete": incomplete})}, site.columns)
 
 

@@ -1,7 +1,7 @@
-"""Kernels, basis functions, Gaussian algebra: no word of the paper's methods.
+"""Statistics and linear algebra that the methods share; nothing here is specific to one method.
 
-Float64 throughout. Compiled functions are remembered between processes, beside the user's other caches
-(they hold code for shapes, no data): a second run starts in seconds. JAX's own setting overrules it.
+Everything is computed in float64. JAX keeps compiled functions in the user's cache folder (code for given
+shapes, never data), so that a second run starts in seconds; JAX_COMPILATION_CACHE_DIR overrides the folder.
 """
 
 import os

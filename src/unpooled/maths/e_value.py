@@ -1,4 +1,4 @@
-"""E-value: how strong unmeasured confounding must be to explain an estimate away.
+"""E-value: how strong unmeasured confounding would have to be to explain an estimate away.
 
 VanderWeele and Ding (2017), Sensitivity analysis in observational research: introducing the E-value.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class EValue(NamedTuple):
-    """Risk ratios, and the E-values of the estimate and of the interval's end nearest to no effect."""
+    """The risk ratio with its interval, and the E-values of the estimate and of the limit closest to 1."""
 
     ratio: float
     ratio_lower: float
@@ -20,7 +20,7 @@ class EValue(NamedTuple):
 
 
 def e_value(ratio: float) -> float:
-    """The least risk ratio with both treatment and outcome that explains a risk ratio away.
+    """The smallest risk ratio with both treatment and outcome that would explain this risk ratio away.
 
     >>> round(e_value(3.9), 2), round(e_value(1 / 3.9), 2), e_value(1.0)
     (7.26, 7.26, 1.0)
@@ -32,7 +32,7 @@ def e_value(ratio: float) -> float:
 
 
 def of_ratios(ratio: float, lower: float, upper: float) -> EValue:
-    """Of an estimate and its interval; an interval that holds 1 needs no confounding.
+    """The E-values of an estimate and its interval; 1 for an interval that contains 1.
 
     >>> round(of_ratios(3.9, 1.8, 8.7).interval, 2)
     3.0
@@ -42,16 +42,16 @@ def of_ratios(ratio: float, lower: float, upper: float) -> EValue:
 
 
 def of_difference(estimate: float, sd: float, outcome_sd: float) -> EValue:
-    """Of a difference of means d sds wide: the risk ratio is about exp(0.91·d), its end 1.78·se away."""
+    """E-values of a standardised mean difference d: the risk ratio is about exp(0.91·d ± 1.78·se)."""
     centre, reach = 0.91 * estimate / outcome_sd, 1.78 * sd / outcome_sd
     return of_ratios(*(math.exp(min(power, 700.0)) for power in (centre, centre - reach, centre + reach)))
 
 
 def of_means(estimate: float, lower: float, upper: float, mean: float, share: float) -> EValue:
-    """Of a difference of risks or of mean counts: the ratio of the two arms' averages over everybody.
+    """E-values of a difference of risks or of mean counts, from the ratio of the two potential means.
 
-    What these people's outcomes are on average is known, and so is the share treated. With the average
-    effect τ the arms' averages are mean + (1 − share)·τ and mean − share·τ.
+    `mean` is the average outcome and `share` the share treated. With the average effect τ, the potential
+    means are mean + (1 − share)·τ and mean − share·τ.
     """
 
     def ratio(effect: float) -> float:

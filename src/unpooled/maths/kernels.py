@@ -1,4 +1,9 @@
-"""Stationary kernels of a distance in length-scales, and distances without an n × n × d array."""
+"""Stationary kernels, and the basis functions through which all sites share a Gaussian process.
+
+With inducing inputs u and K_uu = LLᵀ, φ(x) = L⁻¹k(u, x) satisfies φ(x)ᵀφ(x') = q(x, x'), the part of
+k(x, x') that u explains. A function is then a vector of weights on φ, standard normal a priori, which can
+be estimated from sums over sites.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +11,20 @@ from collections.abc import Callable
 from typing import Literal
 
 import jax.numpy as jnp
+import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
 Family = Literal["squared_exponential", "matern32", "matern52"]
 
 
 def squared_distances(left: Float[Array, "n d"], right: Float[Array, "m d"]) -> Float[Array, "n m"]:
-    """|a − b|² = |a|² + |b|² − 2aᵀb, never below zero."""
+    """|a − b|² = |a|² + |b|² − 2aᵀb, clipped at zero; no n × m × d array is formed."""
     squares = jnp.sum(left**2, axis=1)[:, None] + jnp.sum(right**2, axis=1)[None, :]
     return jnp.maximum(squares - 2.0 * left @ right.T, 0.0)
 
 
 def _root(squared: Array) -> Array:
-    # The derivative of √ at zero is infinite; there the kernels below are flat, so it must read zero.
+    # √ has an infinite derivative at zero, where the kernels below are flat and their gradient must be zero.
     positive = squared > 1e-18
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, squared, 1.0)), 0.0)
 
@@ -45,7 +51,7 @@ _CORRELATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def correlation(family: Family, squared: Array) -> Array:
-    """k(r²), one at r = 0, for squared distances measured in length-scales."""
+    """k(r²) with k(0) = 1, for squared distances in units of the length-scale."""
     return _CORRELATIONS[family](squared)
 
 
@@ -53,10 +59,33 @@ _SLOPE_VARIANCES = {"squared_exponential": 1.0, "matern32": 3.0, "matern52": 5.0
 
 
 def slope_variance(family: Family) -> float:
-    """−k''(0): the variance of a function's slope, per length-scale, where its own variance is one."""
+    """−k''(0): the variance of the slope per length-scale of a function with variance one."""
     return _SLOPE_VARIANCES[family]
 
 
 def kernel_matrix(family: Family, left: Array, right: Array, length: Array) -> Array:
-    """k(x, x') with one length-scale, or one per column (ARD)."""
+    """k(x, x') with one length-scale, or with one per column (ARD)."""
     return correlation(family, squared_distances(left / length, right / length))
+
+
+JITTER = 1e-8
+"""Added to the unit diagonal of K_uu, so that its Cholesky factor exists when inducing inputs are close."""
+
+
+def _whiten(inner: Float[Array, "m m"], cross: Float[Array, "m n"]) -> Float[Array, "n m"]:
+    factor = jnp.linalg.cholesky(inner + JITTER * jnp.eye(inner.shape[0]))
+    return jsl.solve_triangular(factor, cross, lower=True).T
+
+
+def inducing_features(family: Family, inputs: Array, inducing: Array, length: Array) -> Float[Array, "n m"]:
+    """φ(x) for inducing inputs in the space of the covariates."""
+    inner = kernel_matrix(family, inducing, inducing, length)
+    return _whiten(inner, kernel_matrix(family, inducing, inputs, length))
+
+
+def line_features(
+    family: Family, index: Float[Array, " n"], grid: Array, length: Array
+) -> Float[Array, "n m"]:
+    """φ(z) for a function of one variable z, with inducing inputs on a fixed grid."""
+    inner = correlation(family, ((grid[:, None] - grid[None, :]) / length) ** 2)
+    return _whiten(inner, correlation(family, ((grid[:, None] - index[None, :]) / length) ** 2))

@@ -1,8 +1,9 @@
-"""Little's (1988) test whether values are missing completely at random, from sums by missing pattern.
+"""Little's (1988) test of values missing completely at random (MCAR), from sums by missing pattern.
 
-μ̂ and Σ̂ are those of a Gaussian by maximum likelihood; d² = Σ_p n_p (ȳ_p − μ̂_p)ᵀ Σ̂_p⁻¹ (ȳ_p − μ̂_p) asks
-whether the patterns' means agree with μ̂. All of it needs of every pattern p only how many rows show it, and
-the sums and cross-products of the columns it observes: sums over sites, so the sites' test is the pooled one.
+μ̂ and Σ̂ are a Gaussian's maximum likelihood estimates, and d² = Σ_p n_p (ȳ_p − μ̂_p)ᵀ Σ̂_p⁻¹ (ȳ_p − μ̂_p)
+measures whether the means of the patterns agree with μ̂. The test needs only the number of rows of each
+pattern and the sums and cross-products of its observed columns. These add up over sites, so the result is
+the same as on the pooled table.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ import numpy as np
 from scipy.stats import chi2
 
 from unpooled.errors import DataError
-from unpooled.maths.pattern_moments import climbed, roots, stacked
-from unpooled.maths.patterns import Pattern
+from unpooled.maths.missing_patterns import Pattern, climbed, roots, stacked
 
 
 class McarTest(NamedTuple):
-    """d², its degrees of freedom, P(χ² ≥ d²) (nan with 0 degrees), and what the test rests on."""
+    """d², its degrees of freedom, P(χ² ≥ d²) (NaN with 0 degrees), and the patterns and rows it used."""
 
     statistic: float
     degrees: int
@@ -30,7 +30,7 @@ class McarTest(NamedTuple):
 
 
 class Stratified(NamedTuple):
-    """d² and degrees of freedom added over the sites' own tests; why the other sites are left out."""
+    """d² and degrees of freedom summed over the sites' own tests, and why some sites were left out."""
 
     statistic: float
     degrees: int
@@ -40,7 +40,7 @@ class Stratified(NamedTuple):
 
 
 class Vote(NamedTuple):
-    """The share of the sites that reject by themselves, of those that can test; more than half reject."""
+    """The share of sites whose own test rejects; the vote rejects when it is more than half."""
 
     share: float
     rejected: bool
@@ -49,10 +49,10 @@ class Vote(NamedTuple):
 
 
 def little(patterns: Sequence[Pattern]) -> McarTest:
-    """Little's d² with Σ_p k_p − d degrees of freedom, k_p the columns that pattern p observes.
+    """Little's d² with Σ_p k_p − d degrees of freedom, where pattern p observes k_p of d columns.
 
-    Σ̂ has divisor n, not n − 1: so do naniar and BaylorEdPsych, and so R's airquality gives d² = 35.1062.
-    (naniar gives 35.1061: its EM stops at 1e-4.) Constant columns count neither in k_p nor in d.
+    Σ̂ has divisor n, as in the R packages naniar and BaylorEdPsych: R's airquality gives d² = 35.1062
+    (35.1061 in naniar, whose EM stops at 1e-4). Constant columns count neither in k_p nor in d.
     """
     stack = stacked(patterns)
     fit = climbed(stack)
@@ -65,9 +65,9 @@ def little(patterns: Sequence[Pattern]) -> McarTest:
 
 
 def stratified(sites: Mapping[str, Sequence[Pattern]]) -> Stratified:
-    """The test within sites: right where sites differ in their means and in how much is missing.
+    """The test within sites, valid when sites differ in their means and in how much is missing.
 
-    Pooled, such a difference looks like values that are not missing completely at random.
+    The pooled test takes such differences for values that are not missing completely at random.
     """
     tests, left_out = _alone(sites)
     statistic = sum((test.statistic for test in tests.values()), 0.0)
@@ -76,10 +76,10 @@ def stratified(sites: Mapping[str, Sequence[Pattern]]) -> Stratified:
 
 
 def vote(sites: Mapping[str, Sequence[Pattern]], level: float) -> Vote:
-    """Every site tests alone and the majority decides.
+    """Every site tests alone, and the majority decides.
 
-    It has almost no power: where each site rejects with a chance below ½, more sites make the majority's
-    rejection rarer, not more frequent. It is here to be compared with, not to be relied on.
+    This has almost no power: when each site rejects with probability below ½, a majority becomes less likely
+    with more sites. It is meant for comparison with the other two tests only.
     """
     tests, left_out = _alone(sites)
     p_values = {site: test.p_value for site, test in tests.items() if test.degrees}
@@ -89,7 +89,7 @@ def vote(sites: Mapping[str, Sequence[Pattern]], level: float) -> Vote:
 
 
 def _alone(sites: Mapping[str, Sequence[Pattern]]) -> tuple[dict[str, McarTest], dict[str, str]]:
-    """Every site's own test, and why some have none."""
+    """Every site's own test, and why some sites have none."""
     tests: dict[str, McarTest] = {}
     left_out: dict[str, str] = {}
     for site, patterns in sites.items():

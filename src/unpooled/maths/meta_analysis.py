@@ -1,4 +1,4 @@
-"""Estimates of several studies with their standard errors, pooled by inverse variance."""
+"""Meta-analysis: estimates with standard errors from several studies, pooled by inverse variance."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 from scipy.stats import chi2
 
 SMALLEST_ERROR = 1e-6
-"""Standard errors up to this many sds of the outcome are rounding: such a study would get all the weight."""
+"""Standard errors below this many outcome sds are due to rounding; such a study would get all the weight."""
 
 
 class Pooled(NamedTuple):
-    """A common effect or the mean of effects that differ, its standard error, and each study's weight."""
+    """The pooled effect (common, or the mean of differing effects), its standard error and the weights."""
 
     estimate: float
     error: float
@@ -20,21 +20,21 @@ class Pooled(NamedTuple):
 
 
 class Heterogeneity(NamedTuple):
-    """How much estimates differ beyond their standard errors."""
+    """How much the estimates differ beyond their standard errors."""
 
     q: float
     """Cochran's Q."""
     degrees: int
     p_value: float
-    """Of Q, if all studies had one effect."""
+    """Of Q, under the hypothesis that all studies have the same effect."""
     i_squared: float
-    """Share of the estimates' variance that is not chance, from 0 to 1."""
+    """Share of the variance of the estimates that is not due to chance, from 0 to 1."""
     tau_squared: float
-    """Variance of the studies' effects, by DerSimonian and Laird."""
+    """Variance of the true effects, by DerSimonian and Laird."""
 
 
 class Shrunken(NamedTuple):
-    """Each study's effect given all of them and the mean μ: constant + slope·μ, with this sd about it."""
+    """Each study's effect given all estimates and the mean μ: constant + slope·μ with a spread of sd."""
 
     constant: np.ndarray
     slope: np.ndarray
@@ -42,7 +42,7 @@ class Shrunken(NamedTuple):
 
 
 def pool(estimates: np.ndarray, errors: np.ndarray, tau_squared: float = 0.0) -> Pooled:
-    """Fixed effect without τ², random effects with it.
+    """Fixed-effect pooling without τ², random-effects pooling with it.
 
     >>> found = pool(np.array([1.0, 3.0]), np.array([1.0, 1.0]))
     >>> found.estimate, round(found.error, 4)
@@ -55,7 +55,7 @@ def pool(estimates: np.ndarray, errors: np.ndarray, tau_squared: float = 0.0) ->
 
 
 def heterogeneity(estimates: np.ndarray, errors: np.ndarray) -> Heterogeneity:
-    """Q, I² and τ²; of one study nothing can be said, and all are 0."""
+    """Q, I² and τ²; with a single study all of them are 0."""
     precision = 1.0 / errors**2
     q = float(precision @ (estimates - pool(estimates, errors).estimate) ** 2)
     degrees = len(estimates) - 1
@@ -68,7 +68,7 @@ def heterogeneity(estimates: np.ndarray, errors: np.ndarray) -> Heterogeneity:
 
 
 def shrunken(estimates: np.ndarray, errors: np.ndarray, tau_squared: float) -> Shrunken:
-    """Empirical Bayes: an estimate moves to the mean by its share of chance, v / (v + τ²)."""
+    """Empirical Bayes: each estimate is shrunk towards the mean by v / (v + τ²)."""
     variance = errors**2
     slope = variance / (variance + tau_squared)
     return Shrunken((1.0 - slope) * estimates, slope, np.sqrt(slope * tau_squared))

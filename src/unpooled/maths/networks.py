@@ -1,4 +1,4 @@
-"""Small ReLU networks with one head per arm; without hidden layers they are lines."""
+"""Small ReLU networks with one head per arm; without hidden layers they are linear."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Network = dict[str, Any]
 
 
 def make_network(inputs: int, shared: tuple[int, ...], own: tuple[int, ...], seed: int) -> Network:
-    """Layers all heads share, then layers of each arm's own; heads end in zeros, so the start is flat."""
+    """Shared layers followed by each arm's own; the last layer starts at zero, so the initial output is 0."""
     rng = np.random.default_rng([seed, 3])
     widths = (inputs, *shared)
     trunk = [_layer(rng, a, b) for a, b in zip(widths, shared, strict=False)]
@@ -51,7 +51,7 @@ def _line(layer: Layer, inputs: Array) -> Array:
 
 
 def log_prior(network: Network) -> Float[Array, ""]:
-    """Weights ~ N(0, 2/inputs), biases ~ N(0, 1), up to a constant: every layer keeps its input's size."""
+    """The log density of weights ~ N(0, 2/inputs) and biases ~ N(0, 1), up to a constant."""
     layers = [*network["shared"], *(layer for head in network["own"] for layer in head)]
     weights = [0.5 * one["weight"].shape[0] * jnp.sum(one["weight"] ** 2) for one in layers]
     biases = [jnp.sum(one["bias"] ** 2) for one in layers]

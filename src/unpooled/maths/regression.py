@@ -1,8 +1,8 @@
-"""Gaussian regression on two arms with site shifts, from sums of site statistics alone.
+"""Gaussian regression for two arms with site shifts, from sums of site statistics.
 
-y = Σ_f φ_f(x) β_f[w] + g_s[w] + e, e ~ N(0, R) inside a site, β_f = T_f ξ_f and g = (T_g ⊗ L_M) ξ_g with
-ξ standard normal. In ξ the posterior precision is I + (design)ᵀR⁻¹(design): never singular, also when a
-variance goes to zero.
+y = Σ_f φ_f(x) β_f[w] + g_s[w] + e, with e ~ N(0, R) within a site, β_f = T_f ξ_f and g = (T_g ⊗ L_M) ξ_g
+with ξ standard normal. The posterior precision of ξ is I + (design)ᵀR⁻¹(design), which is never singular,
+even if a variance is zero.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
 
-class Sums(eqx.Module):
-    """What R⁻¹ leaves of the rows. Feature 0 is the intercept, so its rows are the shift's columns."""
+class RegressionSums(eqx.Module):
+    """Sufficient statistics of the rows, weighted by R⁻¹. Feature 0 is the intercept, on which shifts act."""
 
     gram: Float[Array, "2 2 p p"]
     moment: Float[Array, "2 p"]
@@ -25,15 +25,15 @@ class Sums(eqx.Module):
     site_moment: Float[Array, "m 2"]
 
 
-class Prior(eqx.Module):
-    """T_f of each feature; T_g of the shifts (None: no shifts) and L_M between the sites."""
+class RegressionPrior(eqx.Module):
+    """T_f of every feature, T_g of the shifts (None for a model without shifts), and L_M between sites."""
 
     feature: Float[Array, "p 2 2"]
     shift: Float[Array, "2 2"] | None
     site: Float[Array, "m m"]
 
 
-class Posterior(eqx.Module):
+class RegressionPosterior(eqx.Module):
     """ξ | y ~ N(A⁻¹b, A⁻¹) with A = CCᵀ; `whitened` is C⁻¹b."""
 
     log_evidence: Float[Array, ""]
@@ -41,17 +41,17 @@ class Posterior(eqx.Module):
     whitened: Array
 
 
-def posterior(sums: Sums, prior: Prior) -> Posterior:
+def posterior(sums: RegressionSums, prior: RegressionPrior) -> RegressionPosterior:
     """The exact posterior of ξ and the exact log marginal likelihood (up to n·log 2π/2)."""
     precision, score = _normal_equations(sums, prior)
     size = score.shape[0]
     root = jnp.linalg.cholesky(precision + jnp.eye(size))
     whitened = jsl.solve_triangular(root, score, lower=True)
     evidence = 0.5 * (whitened @ whitened - sums.square - sums.log_determinant)
-    return Posterior(evidence - jnp.sum(jnp.log(jnp.diagonal(root))), root, whitened)
+    return RegressionPosterior(evidence - jnp.sum(jnp.log(jnp.diagonal(root))), root, whitened)
 
 
-def _normal_equations(sums: Sums, prior: Prior) -> tuple[Array, Array]:
+def _normal_equations(sums: RegressionSums, prior: RegressionPrior) -> tuple[Array, Array]:
     t, features = prior.feature, prior.feature.shape[0]
     gram = _both_sides(t, sums.gram).reshape(2 * features, 2 * features)
     score = jnp.einsum("fak,af->kf", t, sums.moment).reshape(-1)
@@ -66,7 +66,7 @@ def _normal_equations(sums: Sums, prior: Prior) -> tuple[Array, Array]:
 
 
 def _both_sides(t: Float[Array, "p 2 2"], gram: Float[Array, "2 2 p p"]) -> Float[Array, "2 p 2 p"]:
-    """Σ_ab T_f[a,k]·gram[a,b,f,g]·T_g[b,l], written out over the two arms: XLA fuses it, an einsum not."""
+    """Σ_ab T_f[a,k]·gram[a,b,f,g]·T_g[b,l], written out over the arms because XLA does not fuse an einsum."""
     by_arm = jnp.transpose(t, (1, 2, 0))[:, :, :, None]
     left = by_arm[0][:, None] * gram[0] + by_arm[1][:, None] * gram[1]
     across = jnp.swapaxes(by_arm, 2, 3)
@@ -74,8 +74,10 @@ def _both_sides(t: Float[Array, "p 2 2"], gram: Float[Array, "2 2 p p"]) -> Floa
     return jnp.transpose(both, (0, 2, 1, 3))
 
 
-def coefficients(prior: Prior, whitened_draw: Array) -> tuple[Float[Array, "2 p"], Float[Array, "2 m"]]:
-    """β and g of one ξ."""
+def coefficients(
+    prior: RegressionPrior, whitened_draw: Array
+) -> tuple[Float[Array, "2 p"], Float[Array, "2 m"]]:
+    """β and g for one draw of ξ."""
     features = prior.feature.shape[0]
     xi = whitened_draw[: 2 * features].reshape(2, features)
     beta = jnp.einsum("fak,kf->af", prior.feature, xi)
@@ -85,7 +87,7 @@ def coefficients(prior: Prior, whitened_draw: Array) -> tuple[Float[Array, "2 p"
     return beta, jnp.einsum("ak,st,kt->as", prior.shift, prior.site, shift)
 
 
-def draw(fitted: Posterior, key: Array | None) -> Array:
-    """One draw of ξ, or its mean without a key."""
+def draw(fitted: RegressionPosterior, key: Array | None) -> Array:
+    """One draw of ξ, or its posterior mean if no key is given."""
     noise = 0.0 if key is None else jax.random.normal(key, fitted.whitened.shape)
     return jsl.solve_triangular(fitted.cholesky, fitted.whitened + noise, lower=True, trans=1)

@@ -16,7 +16,7 @@ from jax.scipy.special import gammaln, ndtr
 from jaxtyping import Array, Float
 from scipy.special import ndtri
 
-from unpooled.maths.probit import log_probit
+from unpooled.maths.normal import log_probit
 from unpooled.protocol.rows import Rows
 
 LEAST = 1e-6

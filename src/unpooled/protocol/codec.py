@@ -11,14 +11,14 @@ import numpy as np
 from pydantic import BaseModel
 
 from unpooled.errors import MessageError
-from unpooled.maths.patterns import Pattern
+from unpooled.maths.missing_patterns import Pattern
 from unpooled.protocol.messages import Message
 from unpooled.protocol.records import Record
-from unpooled.study import Columns, Description, Schema
+from unpooled.study import ColumnRoles, Description, Schema
 
 _ARRAY, _RECORD, _TUPLE = 1, 2, 3
 _DTYPES = ("<f8", "<f4", "<i8", "<i4", "|b1", "|u1", "<u4", "<u8")
-_PLAIN = {kind.__name__: kind for kind in (Columns, Description, Schema, Pattern)}
+_PLAIN = {kind.__name__: kind for kind in (ColumnRoles, Description, Schema, Pattern)}
 """What may travel beside the protocol's own records."""
 
 

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from unpooled.maths.patterns import Pattern
+from unpooled.maths.missing_patterns import Pattern
 from unpooled.protocol.records import Arrays, Parameters, Record, Scaling
-from unpooled.study import Columns, Description, Schema, Study
+from unpooled.study import ColumnRoles, Description, Schema, Study
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Question(Message):
 class Describe(Question):
     """What does your table look like, read by these column roles?"""
 
-    columns: Columns
+    columns: ColumnRoles
     repeated_on_resume: ClassVar[bool] = True
 
     def mismatch(self, study: Study) -> str | None:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from unpooled.effects.summary import interval
 from unpooled.estimators import Estimator
-from unpooled.study import Column, Schema
+from unpooled.study import ColumnSchema, Schema
 
 POINTS, REACH = 25, 1.64
 """From so many sds below the mean to as many above: nine in ten people, were a covariate normal."""
@@ -48,7 +48,7 @@ def profiles(model: Estimator) -> pd.DataFrame | None:
 
 
 def _along(
-    column: Column, schema: Schema, scaling: Any, typical: dict[str, Any]
+    column: ColumnSchema, schema: Schema, scaling: Any, typical: dict[str, Any]
 ) -> tuple[np.ndarray, pd.DataFrame]:
     place = schema.features.index(column.name)
     mean, sd = float(scaling.mean[place]), float(scaling.sd[place])

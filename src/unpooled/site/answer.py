@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pandas as pd
 
-from unpooled.data.description import describe
 from unpooled.data.model_matrix import encode
+from unpooled.data.stored_columns import describe
 from unpooled.disclosure.limits import check_cells, check_parameters, check_rows
 from unpooled.errors import DataError, MessageError, UnpooledError
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
@@ -39,7 +39,7 @@ from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 from unpooled.site.gaps import missing_patterns
 from unpooled.site.site import Adoption, Site, adopt
-from unpooled.study import Column, Schema
+from unpooled.study import ColumnSchema, Schema
 
 SEPARATING = 5
 """Fewest people of an arm that a covariate must tell from the other arm to be taken for the treatment."""
@@ -89,7 +89,7 @@ def _answer(site: Site, question: Message) -> Reply:
     )
 
 
-def _rarest(frame: pd.DataFrame, columns: tuple[Column, ...]) -> dict[str, int]:
+def _rarest(frame: pd.DataFrame, columns: tuple[ColumnSchema, ...]) -> dict[str, int]:
     """How many people carry the rarest level of each categorical column: the levels' names are sent."""
     categorical = [column.name for column in columns if column.kind == "categorical"]
     return {name: min(Counter(frame[name].dropna().tolist()).values()) for name in categorical}
@@ -135,7 +135,7 @@ def _seen_cells(schema: Schema, incomplete: np.ndarray) -> dict[str, int]:
     return cells
 
 
-def _cells(columns: tuple[Column, ...], covariates: np.ndarray) -> dict[str, int]:
+def _cells(columns: tuple[ColumnSchema, ...], covariates: np.ndarray) -> dict[str, int]:
     """People behind each value of each 0/1 feature, and behind a categorical column's reference level."""
     people, cells, start = len(covariates), {}, 0
     for column in columns:

@@ -8,7 +8,7 @@ import numpy as np
 
 from unpooled.data.model_matrix import encode
 from unpooled.disclosure.limits import Limits, check_rows
-from unpooled.maths.patterns import patterns_of, suppressed
+from unpooled.maths.missing_patterns import patterns_of, suppressed
 from unpooled.protocol.messages import Patterns
 from unpooled.site.site import Site
 from unpooled.study import Schema

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from unpooled.errors import LimitRefusal, MessageError, ResultsError, UnpooledError
-from unpooled.maths.threads import one_blas_thread
+from unpooled.maths.linear_algebra import one_blas_thread
 from unpooled.methods.method import spelled_out
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Answered, Asked, digest, open_question

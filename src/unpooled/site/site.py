@@ -21,7 +21,7 @@ from unpooled.protocol.messages import Adopt
 from unpooled.protocol.records import Scaling
 from unpooled.protocol.rows import Rows, make_rows
 from unpooled.protocol.stage import Stage
-from unpooled.study import Columns, Schema
+from unpooled.study import ColumnRoles, Schema
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Site:
 
     name: str
     frame: pd.DataFrame
-    columns: Columns
+    columns: ColumnRoles
     limits: Limits = NONE
     adopted: Adoption | None = field(default=None, repr=False)
 

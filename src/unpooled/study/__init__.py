@@ -1,15 +1,15 @@
-"""The question of a study, and the schema that all its sites agree on."""
+"""The definition of a study, and the schema that all of its sites agree on."""
 
-from unpooled.study.columns import Columns
+from unpooled.study.columns import ColumnRoles
 from unpooled.study.file import read_study, study_template
-from unpooled.study.schema import LARGEST_COUNT, Column, Description, Schema, agree
+from unpooled.study.schema import LARGEST_COUNT, ColumnSchema, Description, Schema, agree
 from unpooled.study.study import ALL_SITES, Source, Study
 
 __all__ = [
     "ALL_SITES",
     "LARGEST_COUNT",
-    "Column",
-    "Columns",
+    "ColumnRoles",
+    "ColumnSchema",
     "Description",
     "Schema",
     "Source",

@@ -1,4 +1,4 @@
-"""The role of each column, named once."""
+"""The role of each column in a study."""
 
 from __future__ import annotations
 
@@ -9,8 +9,40 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 Family = Literal["continuous", "binary", "count"]
 
 
-class Columns(BaseModel):
-    """Which column is the treatment, which the outcome, which the covariates."""
+class ColumnRoles(BaseModel):
+    """The columns of a study and their roles.
+
+    Parameters
+    ----------
+    treatment : str
+        The column with the treatment, which has two levels. They should be 0 (control) and 1 (treated);
+        otherwise `treated` is required.
+    outcome : str
+        The column with the outcome, stored as numbers.
+    covariates : sequence of str, or str
+        The confounders: everything that influences both treatment and outcome. Numbers or text, at least one
+        column, and no missing values.
+    incomplete : sequence of str, or str, default=()
+        Confounders with missing values. Only the method ``causal_fi`` can use them.
+    id : str, optional
+        A column that identifies people. It is used at the site only and is never sent.
+    treated : str, int, float or bool, optional
+        The treated level. Required if the levels of the treatment are not 0 and 1.
+    family : {"continuous", "binary", "count"}, default="continuous"
+        Which outcomes are allowed: any number, 0 and 1, or 0, 1, 2, … . Effects are differences of means,
+        and therefore differences of risks for binary outcomes.
+    drop_unknown : bool, default=False
+        Whether to leave out people whose treatment or outcome is missing. By default, a table with such
+        people is refused.
+    units : dict of str to str, default={}
+        The units of columns, shown in the report, such as ``{"weight": "kg"}``.
+
+    Examples
+    --------
+    >>> roles = ColumnRoles(treatment="quit", outcome="weight", covariates=["age", "sex"])
+    >>> roles.names
+    ('quit', 'weight', 'age', 'sex')
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -21,10 +53,7 @@ class Columns(BaseModel):
     id: str | None = None
     treated: str | int | float | bool | None = None
     family: Family = "continuous"
-    """Which outcomes are let in. FedCI models the mean of any of them with Gaussian noise: effects are
-    differences of means, of rates for 0/1 outcomes."""
     drop_unknown: bool = False
-    """Whether people whose treatment or outcome is missing are left out; else their table is refused."""
     units: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("covariates", "incomplete", mode="before")
@@ -33,7 +62,7 @@ class Columns(BaseModel):
         return (value,) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _each_column_has_one_role(self) -> Columns:
+    def _each_column_has_one_role(self) -> ColumnRoles:
         names = [self.treatment, self.outcome, *self.covariates, *self.incomplete]
         if self.id is not None:
             names.append(self.id)
@@ -49,10 +78,11 @@ class Columns(BaseModel):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every column the study reads, treatment and outcome first."""
+        """Every column that the study reads, beginning with treatment and outcome."""
         identity = () if self.id is None else (self.id,)
         return (self.treatment, self.outcome, *self.covariates, *self.incomplete, *identity)
 
     @property
     def outcome_unit(self) -> str:
+        """The unit of the outcome, or an empty string."""
         return self.units.get(self.outcome, "")

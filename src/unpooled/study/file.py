@@ -1,4 +1,4 @@
-"""A study file: TOML with [study], [columns], [method] and one [sites.NAME] per site."""
+"""Study files: TOML with the sections [study], [columns], [method] and one [sites.NAME] per site."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ SECTIONS = ("study", "columns", "method", "sites")
 STUDY_KEYS = ("name", "seed", "min_sites", "diagnostics")
 
 TEMPLATE = """\
-# A study for unpooled: what is asked, of which columns, by which method, of which sites.
+# A study for unpooled: its columns, its method and its sites.
 # Check it with `unpooled check study.toml`, run it with `unpooled run study.toml --output results/`.
 
 [study]
 name = "my-study"
-seed = 0                        # the same seed gives the same numbers
-# look = false                  # do not ask for balance, overlap and simpler estimates beside the answer
-# min_sites = 2                 # should a site be lost: begin anew with the others, if as many are left
+seed = 0                        # the same seed gives the same results
+# look = false                  # leave out the diagnostics: balance, overlap and simpler estimates
+# min_sites = 2                 # if a site becomes unreachable, start again with at least this many sites
 
 [columns]
 treatment = "treatment"         # 0 = control, 1 = treated
-# treated = "drug"              # needed when the two levels are not 0 and 1: the level that is treated
+# treated = "drug"              # the treated level; required if the two levels are not 0 and 1
 outcome = "outcome"
-covariates = ["age", "sex"]     # everything that influences both treatment and outcome; never missing
+covariates = ["age", "sex"]     # everything that influences both treatment and outcome; no missing values
 # incomplete = ["smoking"]      # covariates with missing values (method causal_fi)
 # drop_unknown = true           # leave out people whose treatment or outcome is missing
-# id = "patient"                # a key that stays at the site
-family = "continuous"           # or "binary" (0/1) or "count" (0, 1, 2, …): what may occur
+# id = "patient"                # identifies people; it never leaves the site
+family = "continuous"           # the kind of outcome: "continuous", "binary" (0/1) or "count" (0, 1, 2, …)
 # units = { outcome = "kg" }    # shown in the report
 
 [method]
@@ -40,7 +40,7 @@ name = "fedci"
 # One section per site. A path is relative to this file.
 [sites.north]
 path = "north.csv"              # .csv, .tsv, .txt (also .gz) or .parquet
-# delimiter = ";"               # when a CSV file does not use a comma
+# delimiter = ";"               # if a CSV file does not use a comma
 
 [sites.south]
 path = "south.parquet"
@@ -57,7 +57,35 @@ def study_template() -> str:
 
 
 def read_study(path: str | Path) -> Study:
-    """The study a file describes; its relative paths are taken from the file's own folder."""
+    """Read a study file.
+
+    Parameters
+    ----------
+    path : str or Path
+        A TOML file with the sections ``[study]``, ``[columns]``, ``[method]`` and one ``[sites.NAME]`` per
+        site. `unpooled new study.toml` writes one to start from. Its relative paths are relative to the
+        folder of the file.
+
+    Returns
+    -------
+    Study
+        The study, with diagnostics (`look`) unless the file turns them off.
+
+    Raises
+    ------
+    StudyError
+        If the file cannot be read, or does not describe a valid study.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "study.toml")
+    ...     _ = file.write_text(study_template())
+    ...     study = read_study(file)
+    >>> study.columns.treatment, list(study.sites)
+    ('treatment', ['north', 'south'])
+    """
     path = Path(path)
     content = _parse(_text(path), path)
     _require_known(content, SECTIONS, "the study file")
@@ -82,11 +110,11 @@ def _text(path: Path) -> str:
     except IsADirectoryError:
         found, remedy = "a folder", "give the path of the study file inside it"
     except UnicodeDecodeError:
-        found, remedy = "a file that is not text in UTF-8", "save it as UTF-8"
+        found, remedy = "a file that is not UTF-8 text", "save it as UTF-8"
     except OSError:
-        found, remedy = "a file that cannot be read", "check that this user may read it"
-    except ValueError:  # a NUL inside
-        found, remedy = "a path that no file can have", "look for a stray control character in it"
+        found, remedy = "a file that cannot be read", "check that you have permission to read it"
+    except ValueError:  # the path contains a NUL
+        found, remedy = "an invalid path", "remove the control character from it"
         path = Path(path.as_posix().replace("\0", "?"))
     raise StudyError("the study file must be readable", found=f"{found}: {path}", remedy=remedy)
 
@@ -99,8 +127,8 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
     where = place[0] if place else "the end of the file"
     raise StudyError(
         "the study file must be valid TOML",
-        found=f"a mistake at {where} of {path}",
-        remedy="look there for a missing quote, bracket or equals sign, or a key given twice",
+        found=f"a syntax error at {where} of {path}",
+        remedy="check there for a missing quote, bracket or equals sign, or a key given twice",
     )
 
 
@@ -115,6 +143,7 @@ def _require_known(given: dict[str, Any], known: tuple[str, ...], place: str) ->
 
 
 def resolved(source: Source, folder: Path, site: str) -> Source:
+    """The same source with relative paths taken from the folder of the study file."""
     if source.path is not None and "://" not in source.path:
         return source.model_copy(update={"path": str(folder / _expanded(source.path, site))})
     sqlite = re.fullmatch(r"(sqlite(?:\+\w+)?:///)(?!/|:memory:|file:)(.+)", source.url or "")
@@ -129,6 +158,6 @@ def _expanded(path: str, site: str) -> Path:
     except RuntimeError:
         raise StudyError(
             f"the path of site '{site}' must lead to a file",
-            found=f"the home folder of nobody known here: {path}",
-            remedy="correct the name after '~', or write the whole path",
+            found=f"the home folder of an unknown user: {path}",
+            remedy="correct the name after '~', or write the full path",
         ) from None

@@ -1,4 +1,4 @@
-"""What the sites agree on before anything is fitted: columns, kinds, category levels, the treated level."""
+"""The schema that the sites agree on before the fit: kinds of columns, category levels, treated level."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from unpooled.errors import DataError, SchemaError
-from unpooled.study.columns import Columns
+from unpooled.study.columns import ColumnRoles
 
 Kind = Literal["numeric", "binary", "categorical", "count"]
 LARGEST_COUNT = 30
-"""Whole numbers up to this one are counts; larger ones are as good as any number."""
-"""Counts are told apart where values may be missing: there a column needs a distribution of its own."""
+"""Incomplete columns of whole numbers up to this one are modelled as counts, larger ones as numeric."""
 
 
-class Column(BaseModel):
-    """One covariate: its kind and, for a categorical one, its levels in a fixed order."""
+class ColumnSchema(BaseModel):
+    """One covariate: its kind and, if it is categorical, its levels in a fixed order."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -27,14 +26,14 @@ class Column(BaseModel):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the numeric columns this covariate becomes; the first level is the reference."""
+        """The names of the numeric columns that encode this covariate; the first level is the reference."""
         if self.kind == "categorical":
             return tuple(f"{self.name}={level}" for level in self.levels[1:])
         return (self.name,)
 
 
 class Description(BaseModel):
-    """What one site says of its table.
+    """A site's description of its table.
 
     Reveals: number of rows, number of rows per treatment level, column kinds and category levels.
     """
@@ -43,22 +42,22 @@ class Description(BaseModel):
 
     rows: int
     arms: dict[str, int]
-    columns: tuple[Column, ...]
-    incomplete: tuple[Column, ...] = ()
-    """Of the incomplete columns, those with a value at this site."""
+    columns: tuple[ColumnSchema, ...]
+    incomplete: tuple[ColumnSchema, ...] = ()
+    """The incomplete columns that have an observed value at this site."""
 
 
 class Schema(BaseModel):
-    """The agreed reading of every site's table."""
+    """How every site reads its table, as agreed by all sites."""
 
     model_config = ConfigDict(frozen=True)
 
-    covariates: tuple[Column, ...]
+    covariates: tuple[ColumnSchema, ...]
     control: str
     treated: str
-    incomplete: tuple[Column, ...] = ()
+    incomplete: tuple[ColumnSchema, ...] = ()
 
-    def is_of(self, columns: Columns) -> bool:
+    def is_of(self, columns: ColumnRoles) -> bool:
         """Whether this schema is about the covariates of these roles, in their order."""
         complete, incomplete = (
             tuple(one.name for one in part) for part in (self.covariates, self.incomplete)
@@ -75,12 +74,12 @@ class Schema(BaseModel):
 
     @property
     def binary(self) -> tuple[bool, ...]:
-        """Which features take only two values."""
+        """Whether each feature takes only two values."""
         return tuple(column.kind != "numeric" for column in self.covariates for _ in column.features)
 
 
-def agree(descriptions: Mapping[str, Description], columns: Columns) -> Schema:
-    """The union of what the sites describe; an error that names the site where they cannot be reconciled."""
+def agree(descriptions: Mapping[str, Description], columns: ColumnRoles) -> Schema:
+    """Combine the sites' descriptions into a schema; raise an error if they are not compatible."""
     by_site = {
         site: {column.name: column for column in (*d.columns, *d.incomplete)}
         for site, d in descriptions.items()
@@ -94,13 +93,13 @@ def agree(descriptions: Mapping[str, Description], columns: Columns) -> Schema:
     )
 
 
-def _merge(name: str, by_site: Mapping[str, Mapping[str, Column]]) -> Column:
-    """One reading of a column; sites where all its values are missing have no say."""
+def _merge(name: str, by_site: Mapping[str, Mapping[str, ColumnSchema]]) -> ColumnSchema:
+    """Combine the descriptions of a column, from the sites that have observed values of it."""
     mine = {site: described[name] for site, described in by_site.items() if name in described}
     if not mine:
         raise DataError(
-            f"column '{name}' must have a value somewhere",
-            found="none at any site",
+            f"column '{name}' must have observed values at some site",
+            found="no observed value at any site",
             remedy="leave the column out of the study",
         )
     textual = {site for site, column in mine.items() if column.kind == "categorical"}
@@ -109,18 +108,18 @@ def _merge(name: str, by_site: Mapping[str, Mapping[str, Column]]) -> Column:
         raise SchemaError(
             f"column '{name}' must be of one kind at every site",
             found=f"text at site '{sorted(textual)[0]}', numbers at site '{number}'",
-            remedy="recode the column at one of the two sites so that both hold the same kind",
+            remedy="recode the column at one of the two sites so that both have the same kind",
         )
     if textual:
         levels = tuple(sorted({level for column in mine.values() for level in column.levels}))
-        return Column(name=name, kind="categorical", levels=levels)
+        return ColumnSchema(name=name, kind="categorical", levels=levels)
     kinds = {column.kind for column in mine.values()}
-    # 0/1 at one site and 0, 1, 2, … at another is a count.
+    # A column with 0/1 at one site and 0, 1, 2, … at another is a count.
     narrow: tuple[Kind, ...] = ("binary",) if kinds == {"binary"} else ("binary", "count")
-    return Column(name=name, kind=narrow[-1] if kinds <= set(narrow) else "numeric")
+    return ColumnSchema(name=name, kind=narrow[-1] if kinds <= set(narrow) else "numeric")
 
 
-def _arms(descriptions: Mapping[str, Description], columns: Columns) -> tuple[str, str]:
+def _arms(descriptions: Mapping[str, Description], columns: ColumnRoles) -> tuple[str, str]:
     levels = sorted({level for description in descriptions.values() for level in description.arms})
     if len(levels) != 2:
         raise DataError(
@@ -132,7 +131,7 @@ def _arms(descriptions: Mapping[str, Description], columns: Columns) -> tuple[st
         treated = "1"
     elif columns.treated is None:
         raise DataError(
-            f"treatment '{columns.treatment}' must be 0/1, or the study must name the treated level",
+            f"treatment '{columns.treatment}' must be 0/1, or the study must specify the treated level",
             found="two levels that are not 0 and 1, and no `treated`",
             remedy='recode to 0/1, or add `treated = "…"` to the study\'s columns',
         )
@@ -151,18 +150,18 @@ def _arms(descriptions: Mapping[str, Description], columns: Columns) -> tuple[st
                 raise DataError(
                     f"site '{site}' must have people in both arms",
                     found=f"no row in the {arm} arm",
-                    remedy="leave the site out, or define the treatment so that both arms occur there",
+                    remedy="leave the site out, or define the treatment so that the site has both arms",
                 )
     return control, treated
 
 
 def level_name(value: object) -> str:
-    """One spelling for a level however it was stored: 1, 1.0, True and "1" are the same.
+    """The name of a level, independent of how it is stored: 1, 1.0, True and "1" are the same level.
 
     >>> level_name(1.0), level_name(True), level_name("yes")
     ('1', '1', 'yes')
     """
-    item = getattr(value, "item", None)  # a NumPy scalar: np.bool_ is not a bool, np.float32 not a float
+    item = getattr(value, "item", None)  # NumPy scalars: np.bool_ is not a bool, np.float32 is not a float
     value = item() if callable(item) else value
     if isinstance(value, bool):
         return str(int(value))

@@ -1,4 +1,4 @@
-"""A study: the question, the method that answers it, the seed, and where the sites' tables are."""
+"""A study: the roles of the columns, the method, the seed, and the location of the sites' tables."""
 
 from __future__ import annotations
 
@@ -9,19 +9,36 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from unpooled.errors import StudyError, nearest
-from unpooled.study.columns import Columns
+from unpooled.study.columns import ColumnRoles
 
 ALL_SITES = "all sites"
-"""The row of every table that is about all of them together."""
+"""The label of all sites together in result tables; no site may have this name."""
 
 
 class Source(BaseModel):
-    """Where one site's table is: a file, or a database URL with a query."""
+    """The location of one site's table: a file, or a database with a query.
+
+    Parameters
+    ----------
+    path : str, optional
+        A CSV file (.csv, .tsv or .txt, also with .gz) or a Parquet file.
+    url : str, optional
+        A database URL such as ``postgresql://reader@host/registry``, instead of `path`.
+    query : str, optional
+        The SQL query that returns the table. Required with `url`.
+    delimiter : str, optional
+        The delimiter of a CSV file. By default a comma, and a tab for .tsv.
+
+    Examples
+    --------
+    >>> Source(path="north.csv", delimiter=";")
+    Source(path='north.csv', query=None, delimiter=';')
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: str | None = None
-    url: str | None = Field(default=None, repr=False)  # it may hold a password
+    url: str | None = Field(default=None, repr=False)  # it may contain a password
     query: str | None = None
     delimiter: str | None = None
 
@@ -38,8 +55,21 @@ class Source(BaseModel):
         return self
 
 
-class MethodChoice(BaseModel):
-    """The method's name; every other key is one of its settings, checked by the method itself."""
+class MethodSpec(BaseModel):
+    """The name of the method and its settings.
+
+    Parameters
+    ----------
+    name : str, default="fedci"
+        "fedci", "causal_rff", "causal_fi", "aipw" or "meta_analysis".
+    **settings
+        Settings of the method, such as ``draws=500``. The method checks them.
+
+    Examples
+    --------
+    >>> MethodSpec(name="fedci", draws=500).settings
+    {'draws': 500}
+    """
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -47,17 +77,74 @@ class MethodChoice(BaseModel):
 
     @property
     def settings(self) -> dict[str, Any]:
+        """All keys except the name."""
         return dict(self.model_extra or {})
 
 
 class Study(BaseModel):
-    """What is asked of which columns, by which method, of which sites.
+    """The definition of a study: columns, method, seed and sites.
 
-    Roles may be given flat, as a person types them, or under ``columns``, as a study file does.
+    The roles of the columns are given either as keywords, or together as `columns` like in a study file.
 
-    >>> study = Study(treatment="quit", outcome="weight", covariates=["age", "sex"])
+    Parameters
+    ----------
+    treatment : str
+        The column with the treatment, which has two levels. They should be 0 (control) and 1 (treated);
+        otherwise `treated` is required.
+    outcome : str
+        The column with the outcome, stored as numbers.
+    covariates : sequence of str, or str
+        The confounders: everything that influences both treatment and outcome. Numbers or text, at least one
+        column, and no missing values.
+    incomplete : sequence of str, or str, default=()
+        Confounders with missing values. Only the method ``causal_fi`` can use them.
+    id : str, optional
+        A column that identifies people. It is used at the site only and is never sent.
+    treated : str, int, float or bool, optional
+        The treated level. Required if the levels of the treatment are not 0 and 1.
+    family : {"continuous", "binary", "count"}, default="continuous"
+        Which outcomes are allowed: any number, 0 and 1, or 0, 1, 2, … . Effects are differences of means,
+        and therefore differences of risks for binary outcomes.
+    drop_unknown : bool, default=False
+        Whether to leave out people whose treatment or outcome is missing. By default, a table with such
+        people is refused.
+    units : dict of str to str, default={}
+        The units of columns, shown in the report, such as ``{"weight": "kg"}``.
+    columns : ColumnRoles or dict, optional
+        The roles of the columns, instead of the keywords above.
+    name : str, default="study"
+        The name of the study, shown in the report.
+    seed : int, default=0
+        The seed of all random numbers, at least 0. The same seed gives the same results.
+    min_sites : int, optional
+        If a site becomes unreachable, the study starts again with the remaining sites, provided that at least
+        this many are left. By default all sites are required.
+    diagnostics : bool, default=False
+        Whether to compute diagnostics in the same rounds as the fit: balance, overlap, heterogeneity and
+        simpler estimates. The default is True for study files.
+    method : MethodSpec or dict, default={"name": "fedci"}
+        The name of the method, and its settings. The estimators, such as `unpooled.FedCI`, set it themselves.
+    sites : dict of str to Source, dict or str, default={}
+        The tables by site name: a path, or a dict with the fields of `Source`. It may be empty if tables are
+        passed to `fit`.
+
+    Attributes
+    ----------
+    hash : str
+        A digest of everything except `sites`: studies that ask the same question have the same hash.
+
+    Raises
+    ------
+    StudyError
+        If a key is unknown or missing, or a value is not allowed.
+
+    Examples
+    --------
+    >>> study = Study(treatment="quit", outcome="weight", covariates=["age", "sex"], seed=7)
     >>> study.columns.covariates
     ('age', 'sex')
+    >>> study.method.name
+    'fedci'
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,11 +152,9 @@ class Study(BaseModel):
     name: str = "study"
     seed: int = Field(default=0, ge=0, lt=2**31)
     min_sites: int | None = Field(default=None, ge=1)
-    """How many sites the study may rest on at least, should others be lost on the way; None: on all."""
     diagnostics: bool = False
-    """Whether balance, overlap and simpler estimates are asked for in the same rounds, for the report."""
-    columns: Columns
-    method: MethodChoice = MethodChoice()
+    columns: ColumnRoles
+    method: MethodSpec = MethodSpec()
     sites: dict[str, Source] = Field(default_factory=dict)
 
     def __init__(self, **values: Any) -> None:
@@ -80,20 +165,20 @@ class Study(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _lift_roles(cls, values: Any) -> Any:
+    def _lift_roles(cls, values: object) -> object:
         if not isinstance(values, dict):
             return values
-        flat = {key: value for key, value in values.items() if key in Columns.model_fields}
+        flat = {key: value for key, value in values.items() if key in ColumnRoles.model_fields}
         if not flat:
             return values
         rest = {key: value for key, value in values.items() if key not in flat}
         given = rest.get("columns", {})
-        columns = given.model_dump() if isinstance(given, Columns) else dict(given)
+        columns = given.model_dump() if isinstance(given, ColumnRoles) else dict(given)
         return {**rest, "columns": {**columns, **flat}}
 
     @field_validator("sites", mode="before")
     @classmethod
-    def _a_bare_string_is_a_path(cls, value: Any) -> Any:
+    def _a_bare_string_is_a_path(cls, value: object) -> object:
         if not isinstance(value, dict):
             return value
         return {
@@ -107,27 +192,27 @@ class Study(BaseModel):
             if not name.strip():
                 raise ValueError("a site without a name")
             if name.strip().casefold() == ALL_SITES:
-                raise ValueError(f"a site called '{name}', which is the name of all of them together")
+                raise ValueError(f"a site called '{name}', which is the label of all sites together")
         return value
 
     @property
     def hash(self) -> str:
-        """A digest of the question: same question, same hash; where the tables lie does not matter."""
+        """A digest of the study without the location of its tables."""
         question = self.model_dump(mode="json", exclude={"sites"})
         return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
 
 
 _SECTIONS = {
-    "columns": set(Columns.model_fields),
+    "columns": set(ColumnRoles.model_fields),
     "sites": set(Source.model_fields),
-    "": {*Study.model_fields, *Columns.model_fields},
+    "": {*Study.model_fields, *ColumnRoles.model_fields},
 }
 
 
 def explain(error: ValidationError) -> StudyError:
-    """One pydantic problem as a sentence a user can act on (the first problem; fixing it shows the next)."""
+    """Turn the first problem that pydantic found into an error message with a remedy."""
     problems = error.errors(include_url=False, include_input=False)
-    # a misspelt key is also a missing one: the unknown word comes first, with the word that was meant
+    # A misspelt key is also a missing one: report the unknown key first, with a suggestion.
     problem = min(problems, key=lambda one: one["type"] != "extra_forbidden")
     where = [str(part) for part in problem["loc"]]
     place = ".".join(where) or "study"
@@ -142,7 +227,7 @@ def explain(error: ValidationError) -> StudyError:
         return StudyError(
             f"the study must give '{where[-1]}'",
             found=f"no '{place}'",
-            remedy="`unpooled new study.toml` writes a study file with every key explained",
+            remedy="`unpooled new study.toml` writes a study file that explains every key",
         )
     message = problem["msg"].removeprefix("Value error, ")
     return StudyError(f"'{place}' must be valid", found=message, remedy=f"correct '{place}' and run again")

@@ -10,7 +10,7 @@ import pytest
 
 from unpooled.benchmark.cases import Case, ihdp, simulated
 from unpooled.benchmark.contenders import CONTENDERS
-from unpooled.benchmark.contenders.peer import Predict, Said, Table, peer
+from unpooled.benchmark.contenders.peer import PeerPrediction, PeerTable, Predict, peer
 from unpooled.benchmark.contenders.simple import ESTIMATORS
 from unpooled.benchmark.tables import TABLES
 from unpooled.data.simulation import varying
@@ -77,9 +77,9 @@ def test_ihdp_is_cut_in_file_order_and_never_scores_a_training_person(tmp_path: 
     np.testing.assert_allclose(people["y"], np.where(people["w"] == 1, truth["y1"], truth["y0"]))
 
 
-def _mean_outcome(train: Table, valid: Table, seed: int) -> Predict:
+def _mean_outcome(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
     """Says of everybody the mean outcome of the table it saw."""
-    return lambda x: Said(np.full(len(x), train.y.mean()))
+    return lambda x: PeerPrediction(np.full(len(x), train.y.mean()))
 
 
 def test_arrangements_show_a_learner_one_site_the_sites_in_turn_or_the_stack() -> None:
@@ -94,7 +94,7 @@ def test_where_one_site_is_scored_the_arrangements_still_show_what_they_should()
     means = np.array([frame["y"].mean() for frame in CASE.train.values()])
     case, seen = CASE.scored_at(1), []
 
-    def learner(train: Table, valid: Table, seed: int) -> Predict:
+    def learner(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
         seen.append(len(train.y))
         return _mean_outcome(train, valid, seed)
 
@@ -143,8 +143,8 @@ def test_indicators_do_no_harm_where_there_is_one_site() -> None:
 
 
 def test_a_persons_own_outcome_stands_in_for_its_model_in_imputation() -> None:
-    def learner(train: Table, valid: Table, seed: int) -> Predict:
-        return lambda x: Said(np.full(len(x), 10.0), np.full(len(x), 1.0))
+    def learner(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
+        return lambda x: PeerPrediction(np.full(len(x), 10.0), np.full(len(x), 1.0))
 
     estimate, _ = peer(learner)(CASE, "combined", 0)
     people = pd.concat(CASE.test.values())

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from unpooled.benchmark import runner
-from unpooled.benchmark.cases import Case, ihdp_with_holes
+from unpooled.benchmark.cases import Case, incomplete_ihdp
 from unpooled.benchmark.comparison import VIEWS, markdown, summarise, verdict
 from unpooled.benchmark.contenders import Cost, ours, taking
+from unpooled.benchmark.runner import CellStore
 from unpooled.benchmark.scores import Estimate, score
-from unpooled.benchmark.store import Store
 from unpooled.benchmark.tables import TABLES
 from unpooled.data.simulation import simulate
 from unpooled.data.simulation.causal_fi import COEFFICIENT_SEED
@@ -137,10 +137,10 @@ def test_a_mask_that_is_absent_or_not_its_tables_is_an_error(tmp_path: Path) -> 
     for wrong in (mask[:700], mask[:, :3], mask + 1):
         pd.DataFrame(wrong).to_csv(path, header=False, index=False)
         with pytest.raises(DataError, match="columns of 0 and 1"):
-            ihdp_with_holes(tmp_path, 4)
+            incomplete_ihdp(tmp_path, 4)
     path.unlink()
     with pytest.raises(DataError, match=r"no observed_mask_4\.csv"):
-        ihdp_with_holes(tmp_path, 4)
+        incomplete_ihdp(tmp_path, 4)
 
 
 TRUTH = pd.DataFrame(
@@ -178,11 +178,11 @@ def test_cells_stored_before_these_scores_are_read_beside_new_ones(tmp_path: Pat
     old = pd.DataFrame([_old_cell(error=None)])
     old.to_parquet(tmp_path / "some.parquet")
     measures = VIEWS["overview"]
-    shown = markdown(summarise(Store(tmp_path, "some").cells, measures), measures)
+    shown = markdown(summarise(CellStore(tmp_path, "some").cells, measures), measures)
     assert "prediction" in shown and "conditional" not in shown and "in_sample" not in shown
-    store = Store(tmp_path, "some")
+    store = CellStore(tmp_path, "some")
     store.add(_old_cell(contender="causal_fi", arrangement="federated", conditional=0.7))
-    again = Store(tmp_path, "some").cells
+    again = CellStore(tmp_path, "some").cells
     assert np.isnan(again["conditional"].to_numpy(float)[0]) and again["conditional"].iloc[1] == 0.7
     summary = summarise(again, measures)
     assert "0.70 (0.70)" in markdown(summary, measures)
@@ -196,7 +196,7 @@ def test_a_contender_without_an_idea_of_holes_is_a_row_that_says_so(tmp_path: Pa
     todo = runner.cells(
         contenders=("ridge", "mean", "zero"), sites=(3,), replicates=1, arrangements=("combined",)
     )
-    rows = {row["contender"]: row for row in runner.run(table, todo, Store(tmp_path, table.name), None)}
+    rows = {row["contender"]: row for row in runner.run(table, todo, CellStore(tmp_path, table.name), None)}
     assert "'ridge' must be given complete tables" in rows["ridge"]["error"]
     for name in ("mean", "zero"):
         assert "error" not in rows[name] and rows[name]["conditional"] > 0.0

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unpooled.benchmark import imputation
 from unpooled.benchmark.cases import Case, simulated
-from unpooled.benchmark.contenders import CONTENDERS, Cost, averages, find, imputed, taking
-from unpooled.benchmark.contenders.peer import Table
+from unpooled.benchmark.contenders import CONTENDERS, Cost, find, imputation, taking
+from unpooled.benchmark.contenders.peer import PeerTable
 from unpooled.benchmark.scores import Estimate, score
 from unpooled.errors import StudyError
 
@@ -145,7 +144,7 @@ def test_only_complete_rows_train_and_everybody_is_asked_about(holed: Case) -> N
         return Estimate(said, said), {"fit_seconds": 1.0}
 
     whole = {site: int(frame.notna().all(axis=1).sum()) for site, frame in holed.train.items()}
-    estimate, cost = imputed.imputed(imputation.iterative, spy, only_complete=True)(holed, "combined", 1)
+    estimate, cost = imputation.imputed(imputation.iterative, spy, only_complete=True)(holed, "combined", 1)
     (case,) = seen
     assert {site: len(frame) for site, frame in case.train.items()} == whole
     assert 0 < sum(whole.values()) < 300
@@ -161,30 +160,30 @@ def test_whoever_says_an_average_is_not_asked_about_those_who_train(holed: Case)
         said = np.zeros(80)
         return Estimate(said, said, None, np.full(10, 7.0)), {"fit_seconds": 1.0}
 
-    estimate, _ = imputed.imputed(imputation.iterative, says, says_average=True)(holed, "combined", 1)
+    estimate, _ = imputation.imputed(imputation.iterative, says, gives_average=True)(holed, "combined", 1)
     assert score(estimate, holed.test_truth, holed.train_truth)["ate"] == 7.0
 
 
-def _confounded(rows: int) -> Table:
+def _confounded(rows: int) -> PeerTable:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((rows, 2))
     w = (rng.random(rows) < 1.0 / (1.0 + np.exp(-x[:, 0]))).astype(int)
-    return Table(x, w, 2.0 * x[:, 0] + w * (1.0 + x[:, 1]) + 0.1 * rng.standard_normal(rows))
+    return PeerTable(x, w, 2.0 * x[:, 0] + w * (1.0 + x[:, 1]) + 0.1 * rng.standard_normal(rows))
 
 
 @pytest.mark.parametrize("name", ["ipw", "dr"])
 def test_averages_undo_confounding_within_their_errors(name: str) -> None:
     table = _confounded(20_000)
     propensity = 1.0 / (1.0 + np.exp(-table.x[:, 0]))
-    parts = getattr(averages, name)(table, propensity)
+    parts = getattr(imputation, name)(table, propensity)
     naive = table.y[table.w == 1].mean() - table.y[table.w == 0].mean()
     assert naive > 2.0
     assert abs(parts.mean() - 1.0) < 5 * parts.std() / np.sqrt(len(parts)) < 0.3
 
 
 def test_inverse_weights_against_an_example_worked_by_hand() -> None:
-    table = Table(np.zeros((4, 1)), np.array([1, 1, 0, 0]), np.array([4.0, 1.0, 1.0, 2.0]))
-    parts = averages.ipw(table, np.array([0.5, 0.25, 0.5, 0.75]))
+    table = PeerTable(np.zeros((4, 1)), np.array([1, 1, 0, 0]), np.array([4.0, 1.0, 1.0, 2.0]))
+    parts = imputation.ipw(table, np.array([0.5, 0.25, 0.5, 0.75]))
     # Treated weigh 2 and 4: (2·4 + 4·1)/6 = 2. Control 2 and 4: (2·1 + 4·2)/6 = 5/3.
     assert parts.mean() == pytest.approx(2.0 - 5.0 / 3.0)
 
@@ -192,8 +191,8 @@ def test_inverse_weights_against_an_example_worked_by_hand() -> None:
 def test_doubly_robust_averages_forgive_wrong_propensities_where_lines_are_right() -> None:
     table = _confounded(5000)
     wrong = np.full(5000, 0.5)
-    assert averages.dr(table, wrong).mean() == pytest.approx(1.0, abs=0.06)
-    assert averages.ipw(table, wrong).mean() > 2.0
+    assert imputation.dr(table, wrong).mean() == pytest.approx(1.0, abs=0.06)
+    assert imputation.ipw(table, wrong).mean() > 2.0
 
 
 @pytest.mark.parametrize("name", ["ipw", "dr"])

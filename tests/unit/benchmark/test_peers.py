@@ -8,7 +8,7 @@ import pytest
 from unpooled.benchmark.cases import Case, simulated
 from unpooled.benchmark.contenders import CONTENDERS, PEER, optimisation
 from unpooled.benchmark.contenders.networks import mmd, wasserstein, without_help
-from unpooled.benchmark.contenders.peer import Predict, Said, Table
+from unpooled.benchmark.contenders.peer import PeerPrediction, PeerTable, Predict
 
 NAMES = [contender.name for contender in CONTENDERS.values() if contender.arrangements == PEER]
 SLOWEST = {"cevae", "cfr-mmd", "cfr-wasserstein", "tarnet"}
@@ -64,13 +64,13 @@ def test_the_arms_distances_are_zero_for_like_arms_and_grow_apart() -> None:
 def test_without_help_the_validation_people_are_not_looked_at() -> None:
     seen: list[tuple[int, int]] = []
 
-    def learner(table: Table, valid: Table, seed: int) -> Predict:
+    def learner(table: PeerTable, valid: PeerTable, seed: int) -> Predict:
         seen.append((len(table.w), len(valid.w)))
         assert not np.intersect1d(table.y, valid.y).size
-        return lambda x: Said(np.zeros(len(x)))
+        return lambda x: PeerPrediction(np.zeros(len(x)))
 
     rng = np.random.default_rng(1)
-    table = Table(rng.standard_normal((40, 2)), rng.integers(0, 2, 40), rng.standard_normal(40))
-    forbidden = Table(np.full((5, 2), np.nan), np.zeros(5, int), np.full(5, np.nan))
+    table = PeerTable(rng.standard_normal((40, 2)), rng.integers(0, 2, 40), rng.standard_normal(40))
+    forbidden = PeerTable(np.full((5, 2), np.nan), np.zeros(5, int), np.full(5, np.nan))
     without_help(learner)(table, forbidden, 3)
     assert seen == [(28, 12)]

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from unpooled.benchmark import runner
 from unpooled.benchmark.comparison import in_common, markdown, summarise, verdict, with_paper
 from unpooled.benchmark.contenders import CONTENDERS, Contender, find
-from unpooled.benchmark.store import Store
-from unpooled.benchmark.tables import TABLES, Table
+from unpooled.benchmark.runner import CellStore
+from unpooled.benchmark.tables import TABLES, BenchmarkTable
 from unpooled.cli.app import app
 from unpooled.errors import StudyError
 
@@ -28,11 +28,11 @@ def _cells(**changes: Any) -> list[runner.Cell]:
 
 
 def test_a_finished_cell_is_never_run_again_and_survives_the_process(tmp_path: Path) -> None:
-    first = list(runner.run(TABLE, _cells()[:3], Store(tmp_path, TABLE.name), None))
+    first = list(runner.run(TABLE, _cells()[:3], CellStore(tmp_path, TABLE.name), None))
     assert len(first) == 3
-    again = list(runner.run(TABLE, _cells(), Store(tmp_path, TABLE.name), None))
+    again = list(runner.run(TABLE, _cells(), CellStore(tmp_path, TABLE.name), None))
     assert len(again) == len(_cells()) - 3
-    stored = Store(tmp_path, TABLE.name).cells
+    stored = CellStore(tmp_path, TABLE.name).cells
     assert len(stored) == len(_cells())
     assert not stored.duplicated(["contender", "arrangement", "sites", "replicate"]).any()
     assert stored["version_unpooled"].notna().all()
@@ -54,7 +54,7 @@ def test_a_contender_that_fails_is_a_row_that_says_so_and_is_tried_again(
 
         return estimate
 
-    store, todo = Store(tmp_path, TABLE.name), _cells(contenders=("zero",), replicates=1)
+    store, todo = CellStore(tmp_path, TABLE.name), _cells(contenders=("zero",), replicates=1)
     with monkeypatch.context() as patch:
         patch.setattr(Contender, "estimator", broken)
         (row,) = runner.run(TABLE, todo, store, None)
@@ -147,4 +147,4 @@ def test_the_command_runs_then_compares(tmp_path: Path) -> None:
     )
     assert drawn.exit_code == 0, drawn.output
     assert (tmp_path / "drawn" / "fedci-data1-ranking.png").stat().st_size > 10_000
-    assert isinstance(TABLES["fedci-data1"], Table)
+    assert isinstance(TABLES["fedci-data1"], BenchmarkTable)

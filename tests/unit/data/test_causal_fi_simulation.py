@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 from unpooled.data.simulation import Simulation, causal_fi, simulate, varying
-from unpooled.data.simulation.causal_fi import COEFFICIENT_SEED, conditional_truth, draw_world
-from unpooled.data.simulation.causal_fi_world import COUNT, MIXED, World
+from unpooled.data.simulation.causal_fi import COEFFICIENT_SEED, conditional_truth, draw_process
+from unpooled.data.simulation.causal_fi_process import COUNT, MIXED, CausalFiProcess
 from unpooled.errors import StudyError
 
 MANY = 20_000
 U, X = [f"u{j}" for j in range(1, 11)], [f"x{j}" for j in range(1, 11)]
-WORLD = draw_world(COEFFICIENT_SEED)
+PROCESS = draw_process(COEFFICIENT_SEED)
 
 
 def drawn(**changed: Any) -> Simulation:
@@ -75,15 +75,15 @@ def test_a_site_holds_x_and_what_is_seen_of_u_and_the_truth_holds_all_of_it() ->
 def test_confounders_have_the_covariance_of_the_world(many: Simulation) -> None:
     z = np.column_stack([many.truth[U], many.frames["site1"][X]])
     assert_mean(z)
-    assert_mean((z[:, :, None] * z[:, None, :]).reshape(MANY, -1), WORLD.covariance.ravel())
-    np.testing.assert_allclose(np.diag(WORLD.covariance), 1.0)
+    assert_mean((z[:, :, None] * z[:, None, :]).reshape(MANY, -1), PROCESS.covariance.ravel())
+    np.testing.assert_allclose(np.diag(PROCESS.covariance), 1.0)
     # Five factors stand out from what is each confounder's own.
-    spectrum = np.linalg.eigvalsh(WORLD.covariance)
+    spectrum = np.linalg.eigvalsh(PROCESS.covariance)
     assert spectrum[14] < 0.2 and spectrum[15] > 0.5
 
 
 def test_x_tells_about_u() -> None:
-    uu, ux, xx = (WORLD.covariance[rows, cols] for rows, cols in _blocks())
+    uu, ux, xx = (PROCESS.covariance[rows, cols] for rows, cols in _blocks())
     explained = np.diag(ux @ np.linalg.solve(xx, ux.T)) / np.diag(uu)
     assert explained.min() > 0.6 and explained.max() < 0.99
 
@@ -95,23 +95,24 @@ def _blocks() -> list[tuple[slice, slice]]:
 
 def test_treatment_and_outcomes_follow_u_by_the_formulas(many: Simulation) -> None:
     u, w = many.truth[U].to_numpy(), many.frames["site1"]["w"].to_numpy()
-    surprise = w - sigmoid(0.2 + u @ WORLD.propensity[1])
+    surprise = w - sigmoid(0.2 + u @ PROCESS.propensity[1])
     assert_mean(np.column_stack([surprise, surprise[:, None] * u]))
-    np.testing.assert_allclose(many.truth["mu0"], softplus(0.9 + u @ WORLD.control[1]), rtol=1e-5)
-    np.testing.assert_allclose(many.truth["mu1"], softplus(2.0 + u @ WORLD.treated[1]), rtol=1e-5)
+    np.testing.assert_allclose(many.truth["mu0"], softplus(0.9 + u @ PROCESS.control[1]), rtol=1e-5)
+    np.testing.assert_allclose(many.truth["mu1"], softplus(2.0 + u @ PROCESS.treated[1]), rtol=1e-5)
 
 
 def test_slopes_spread_as_told() -> None:
-    worlds = [draw_world(seed) for seed in range(300)]
+    processes = [draw_process(seed) for seed in range(300)]
     spread = [
-        np.std([getattr(world, arm)[1] for world in worlds]) for arm in ("propensity", "control", "treated")
+        np.std([getattr(process, arm)[1] for process in processes])
+        for arm in ("propensity", "control", "treated")
     ]
     assert spread == pytest.approx([0.5, 3.0, 3.0], rel=0.05)
-    assert np.std([draw_world(seed, 1.0).control[1] for seed in range(300)]) == pytest.approx(1.5, rel=0.05)
+    assert np.std([draw_process(seed, 1.0).control[1] for seed in range(300)]) == pytest.approx(1.5, rel=0.05)
 
 
 def test_a_value_is_seen_as_often_as_the_formula_says(many: Simulation) -> None:
-    frame, when = many.frames["site1"], causal_fi._holes(5)
+    frame, when = many.frames["site1"], causal_fi._missingness_model(5)
     x, w, y = frame[X].to_numpy(), frame[["w"]].to_numpy(), frame[["y"]].to_numpy()
     chance = sigmoid(5.0 + w * when.treatment + y * when.outcome + x @ when.covariates)
     surprise = ~holes(many) - chance
@@ -119,7 +120,7 @@ def test_a_value_is_seen_as_often_as_the_formula_says(many: Simulation) -> None:
 
 
 def test_the_holes_parameters_have_the_ranges_of_the_paper_and_differ_by_seed() -> None:
-    when = [causal_fi._holes(seed) for seed in range(400)]
+    when = [causal_fi._missingness_model(seed) for seed in range(400)]
     for values in ([one.treatment for one in when], [one.outcome for one in when]):
         assert -2.0 <= np.min(values) < -1.99 and -0.01 < np.max(values) <= 0.0
         assert np.mean(values) == pytest.approx(-1.0, abs=0.05)
@@ -174,12 +175,12 @@ def test_holes_at_random_are_as_many_and_know_nothing_of_the_people(
     assert np.abs(related[1]).max() < 5 / np.sqrt(MANY)
 
 
-def _given(world: World, row: np.ndarray, count: int) -> np.ndarray:
+def _given(process: CausalFiProcess, row: np.ndarray, count: int) -> np.ndarray:
     """Draws of (u, x) given the numbers of a row that are there, by the textbook's formulas."""
     seen = ~np.isnan(row)
-    within, across = world.covariance[np.ix_(seen, seen)], world.covariance[np.ix_(~seen, seen)]
+    within, across = process.covariance[np.ix_(seen, seen)], process.covariance[np.ix_(~seen, seen)]
     mean = across @ np.linalg.inv(within) @ row[seen]
-    left = world.covariance[np.ix_(~seen, ~seen)] - across @ np.linalg.inv(within) @ across.T
+    left = process.covariance[np.ix_(~seen, ~seen)] - across @ np.linalg.inv(within) @ across.T
     whole = np.tile(row, (count, 1))
     whole[:, ~seen] = np.random.default_rng(0).multivariate_normal(mean, left, count)
     return whole
@@ -192,11 +193,11 @@ def test_the_conditional_truth_is_the_mean_over_what_could_be_in_the_holes() -> 
     chosen = [int(np.argmin((missing - wanted).abs())) for wanted in (1, 3, 5, 8, 10)]
     assert missing.iloc[chosen].is_monotonic_increasing and missing.iloc[chosen[-1]] > 7
     for row in chosen:
-        u = _given(WORLD, frame.iloc[row][[*U, *X]].to_numpy(float), 100_000)[:, :10]
-        effect = softplus(2.0 + u @ WORLD.treated[1]) - softplus(0.9 + u @ WORLD.control[1])
+        u = _given(PROCESS, frame.iloc[row][[*U, *X]].to_numpy(float), 100_000)[:, :10]
+        effect = softplus(2.0 + u @ PROCESS.treated[1]) - softplus(0.9 + u @ PROCESS.control[1])
         assert_mean(effect, data.truth["conditional"].iloc[row])
     np.testing.assert_allclose(
-        conditional_truth(WORLD, pd.concat(data.frames.values())), data.truth["conditional"]
+        conditional_truth(PROCESS, pd.concat(data.frames.values())), data.truth["conditional"]
     )
 
 
@@ -241,23 +242,23 @@ def test_treatment_and_outcomes_follow_mixed_columns_as_numbers(mixed: Simulatio
     u = truth[U].to_numpy(float)
     u = (u - [kind.moments[0] for kind in MIXED]) / [kind.moments[1] for kind in MIXED]
     assert_mean(u), assert_mean(u**2, 1.0)
-    np.testing.assert_allclose(truth["mu1"], softplus(2.0 + u @ WORLD.treated[1]), rtol=1e-5)
-    surprise = mixed.frames["site1"]["w"].to_numpy() - sigmoid(0.2 + u @ WORLD.propensity[1])
+    np.testing.assert_allclose(truth["mu1"], softplus(2.0 + u @ PROCESS.treated[1]), rtol=1e-5)
+    surprise = mixed.frames["site1"]["w"].to_numpy() - sigmoid(0.2 + u @ PROCESS.propensity[1])
     assert_mean(surprise[:, None] * u)
 
 
 def test_the_conditional_truth_of_mixed_columns_is_that_of_those_who_show_the_same() -> None:
-    world = draw_world(COEFFICIENT_SEED, kinds="mixed")
+    process = draw_process(COEFFICIENT_SEED, kinds="mixed")
     row = drawn(kinds="mixed", seed=1).frames["site1"].head(1).copy()
     row[U] = np.nan
     row["u1"], row["u2"], row["u3"] = 0.4, 1.0, "middle"
     numbers = np.append([0.4, *[np.nan] * 9], row[X].to_numpy(float))
-    z = _given(world, numbers, 200_000)
+    z = _given(process, numbers, 200_000)
     same = (z[:, 1] > 0) & (np.abs(z[:, 2]) < 0.4307)
-    u = world.standard(z[same, :10])
-    effect = softplus(2.0 + u @ world.treated[1]) - softplus(0.9 + u @ world.control[1])
+    u = process.standard(z[same, :10])
+    effect = softplus(2.0 + u @ process.treated[1]) - softplus(0.9 + u @ process.control[1])
     assert len(effect) > 2000
-    found = [conditional_truth(world, pd.concat([row] * 50), seed=seed).mean() for seed in (1, 2)]
+    found = [conditional_truth(process, pd.concat([row] * 50), seed=seed).mean() for seed in (1, 2)]
     assert found[0] != found[1]
     assert found == pytest.approx([effect.mean()] * 2, abs=5 * effect.std() / np.sqrt(2000))
 

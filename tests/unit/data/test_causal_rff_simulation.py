@@ -45,12 +45,12 @@ def people(data: Simulation, site: str) -> dict[str, np.ndarray]:
 def test_people_of_five_classes_have_the_moments_of_the_formulas(name: str, shift: float) -> None:
     options = {"delta": 1.5} if name == "causalrff-delta" else {}
     found = people(drawn(name, rows=MANY, **options), "site2")
-    world = causal_rff._classes(causal_rff.COEFFICIENT_SEED, 2.0)
+    process = causal_rff._classes(causal_rff.COEFFICIENT_SEED, 2.0)
     rho = np.array(SHARES)
-    intercepts, slopes = world.flags
+    intercepts, slopes = process.flags
     flags = sigmoid(intercepts + slopes)  # a row per class
-    treated = sigmoid(world.propensity + shift)
-    mu0, mu1 = softplus(0.9 + world.control[1] + shift), softplus(7.9 + world.treated[1] + shift)
+    treated = sigmoid(process.propensity + shift)
+    mu0, mu1 = softplus(0.9 + process.control[1] + shift), softplus(7.9 + process.treated[1] + shift)
     assert_mean(found["x"], rho @ flags)
     assert_mean(found["x"] * found["w"][:, None], (rho * treated) @ flags)
     assert_mean(found["x"][:, 1:] * found["x"][:, :1], (rho * flags[:, 0]) @ flags[:, 1:])
@@ -69,19 +69,19 @@ def test_people_of_five_classes_have_the_moments_of_the_formulas(name: str, shif
 
 def test_people_of_a_plane_have_the_moments_of_the_formulas() -> None:
     found = people(drawn("causalrff-continuous", rows=MANY), "site2")
-    world = causal_rff._plane(causal_rff.COEFFICIENT_SEED, 2.0)
+    process = causal_rff._plane(causal_rff.COEFFICIENT_SEED, 2.0)
     points, weights = np.polynomial.hermite_e.hermegauss(60)
     z = np.stack(np.meshgrid(points, points), axis=-1).reshape(-1, 2)
     rho = np.outer(weights, weights).ravel() / weights.sum() ** 2
-    flags = sigmoid(world.flags[0] + z @ world.flags[1])
-    treated = sigmoid(z @ world.propensity)
-    mu0, mu1 = softplus(0.9 + z @ world.control[1]), softplus(3.0 + z @ world.treated[1])
+    flags = sigmoid(process.flags[0] + z @ process.flags[1])
+    treated = sigmoid(z @ process.propensity)
+    mu0, mu1 = softplus(0.9 + z @ process.control[1]), softplus(3.0 + z @ process.treated[1])
     assert flags.shape[1] == 20
     assert_mean(found["x"], np.append(rho @ flags, np.zeros(10)))
     assert_mean(found["x"][:, :20] * found["w"][:, None], (rho * treated) @ flags)
     numbers = found["x"][:, 20:]
-    assert_mean(numbers * found["w"][:, None], (rho * treated) @ (z @ world.numbers))
-    assert_mean(numbers * numbers[:, :1], world.numbers[:, 0] @ world.numbers + np.eye(10)[0])
+    assert_mean(numbers * found["w"][:, None], (rho * treated) @ (z @ process.numbers))
+    assert_mean(numbers * numbers[:, :1], process.numbers[:, 0] @ process.numbers + np.eye(10)[0])
     for arm, mu in (("0", mu0), ("1", mu1)):
         assert_mean(found[f"mu{arm}"], rho @ mu)
         assert_mean(found[f"y{arm}"] * found["w"], rho @ (treated * mu))
@@ -91,28 +91,28 @@ def test_people_of_a_plane_have_the_moments_of_the_formulas() -> None:
 
 @pytest.mark.parametrize("sd", [2.0, 0.5])
 def test_coefficients_have_the_spread_of_the_paper(sd: float) -> None:
-    worlds = [causal_rff._classes(seed, sd) for seed in range(400)]
+    processes = [causal_rff._classes(seed, sd) for seed in range(400)]
     lines = {
-        "propensity": [world.propensity for world in worlds],
-        "control": [world.control[1] for world in worlds],
-        "treated": [world.treated[1] for world in worlds],
-        "intercepts": [world.flags[0] for world in worlds],
-        "slopes": [world.flags[1] for world in worlds],
+        "propensity": [process.propensity for process in processes],
+        "control": [process.control[1] for process in processes],
+        "treated": [process.treated[1] for process in processes],
+        "intercepts": [process.flags[0] for process in processes],
+        "slopes": [process.flags[1] for process in processes],
     }
     for name, values in lines.items():
         assert np.std(values) == pytest.approx(sd, rel=0.08), name
         assert np.mean(values) == pytest.approx(0.0, abs=0.12 * sd), name
-    assert {(world.control[0], world.treated[0]) for world in worlds} == {(0.9, 7.9)}
+    assert {(process.control[0], process.treated[0]) for process in processes} == {(0.9, 7.9)}
 
 
 def test_in_the_plane_the_arms_slopes_have_half_the_spread_of_the_covariates() -> None:
-    worlds = [causal_rff._plane(seed, 2.0) for seed in range(800)]
+    processes = [causal_rff._plane(seed, 2.0) for seed in range(800)]
     for line in ("propensity", "control", "treated"):
-        slopes = [getattr(world, line) for world in worlds]
+        slopes = [getattr(process, line) for process in processes]
         slopes = [slope if line == "propensity" else slope[1] for slope in slopes]
         assert np.std(slopes) == pytest.approx(1.0, rel=0.09), line
-    assert np.std([world.flags[1] for world in worlds]) == pytest.approx(2.0, rel=0.03)
-    assert np.std([world.numbers for world in worlds]) == pytest.approx(1.0, rel=0.03)
+    assert np.std([process.flags[1] for process in processes]) == pytest.approx(2.0, rel=0.03)
+    assert np.std([process.numbers for process in processes]) == pytest.approx(1.0, rel=0.03)
 
 
 def test_the_first_site_stands_unshifted_and_the_others_are_shifted_alike() -> None:
@@ -139,14 +139,14 @@ def test_many_sites_have_shifts_of_their_own_drawn_with_the_coefficients() -> No
 
 
 @pytest.mark.parametrize("name", causal_rff.OPTIONS)
-def test_the_seed_redraws_people_and_the_coefficient_seed_redraws_the_world(name: str) -> None:
+def test_the_seed_redraws_people_and_the_coefficient_seed_redraws_the_process(name: str) -> None:
     data, other = drawn(name), drawn(name, seed=6)
     assert not data.frames["site1"].equals(other.frames["site1"])
-    world = drawn(name, coefficient_seed=99)
+    process = drawn(name, coefficient_seed=99)
     if name != "causalrff-continuous":
         means = [set(np.round(made.truth.query("site == 'site1'")["mu1"], 9)) for made in (data, other)]
         assert means[0] == means[1]
-    assert not set(np.round(data.truth["mu1"], 9)) & set(np.round(world.truth["mu1"], 9))
+    assert not set(np.round(data.truth["mu1"], 9)) & set(np.round(process.truth["mu1"], 9))
 
 
 @pytest.mark.parametrize("name", DISCRETE)

@@ -12,9 +12,9 @@ from sqlalchemy import URL, create_engine
 
 from unpooled.data import check, read
 from unpooled.errors import DataError
-from unpooled.study import Columns, Source
+from unpooled.study import ColumnRoles, Source
 
-COLUMNS = Columns(treatment="w", outcome="y", covariates=("age", "sex"))
+COLUMNS = ColumnRoles(treatment="w", outcome="y", covariates=("age", "sex"))
 QUERY = "select age, sex, y, w, name from visits"
 SECRET = "hunter2"
 ROWS = [
@@ -100,7 +100,7 @@ def test_a_file_that_is_no_database_is_called_so(tmp_path: Path) -> None:
 
 
 def test_a_query_with_a_wrong_table_is_an_error(sqlite: str) -> None:
-    assert "could not answer" in refusal(sqlite, "select * from visitz")
+    assert "could not execute" in refusal(sqlite, "select * from visitz")
 
 
 def test_a_query_that_returns_nothing_is_an_error(sqlite: str) -> None:

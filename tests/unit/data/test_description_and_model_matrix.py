@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from unpooled.data import describe, encode, encode_covariates
 from unpooled.errors import DataError
-from unpooled.study import Column, Columns, Schema, agree
+from unpooled.study import ColumnRoles, ColumnSchema, Schema, agree
 
-COLUMNS = Columns(treatment="w", outcome="y", covariates=("age", "sex", "ill", "city"), id="key")
+COLUMNS = ColumnRoles(treatment="w", outcome="y", covariates=("age", "sex", "ill", "city"), id="key")
 FRAME = pd.DataFrame(
     {
         "w": [0, 1, 1, 0],
@@ -28,10 +28,10 @@ FRAME = pd.DataFrame(
 )
 SCHEMA = Schema(
     covariates=(
-        Column(name="age", kind="numeric"),
-        Column(name="sex", kind="binary"),
-        Column(name="ill", kind="binary"),
-        Column(name="city", kind="categorical", levels=("bonn", "hof", "köln", "ulm")),
+        ColumnSchema(name="age", kind="numeric"),
+        ColumnSchema(name="sex", kind="binary"),
+        ColumnSchema(name="ill", kind="binary"),
+        ColumnSchema(name="city", kind="categorical", levels=("bonn", "hof", "köln", "ulm")),
     ),
     control="0",
     treated="1",
@@ -126,7 +126,7 @@ def test_a_missing_column_is_refused(column: str) -> None:
 
 
 def test_text_where_the_sites_agreed_on_numbers_is_refused() -> None:
-    assert "must be numbers" in refusal(FRAME.assign(age=["a", "b", "a", "b"]))
+    assert "must be numeric" in refusal(FRAME.assign(age=["a", "b", "a", "b"]))
 
 
 def test_infinite_values_and_dates_are_refused() -> None:

@@ -67,13 +67,13 @@ def test_data2_has_a_much_larger_effect_than_data1() -> None:
     assert large > 5 * abs(modest)
 
 
-def test_the_seed_redraws_people_and_the_coefficient_seed_redraws_the_world() -> None:
+def test_the_seed_redraws_people_and_the_coefficient_seed_redraws_the_process() -> None:
     data, again, other = small(), small(), small(seed=6)
     pd.testing.assert_frame_equal(data.frames["site1"], again.frames["site1"])
     assert not data.frames["site1"].equals(other.frames["site1"])
-    world = small(coefficient_seed=99)
-    assert data.frames["site1"]["x1"].equals(world.frames["site1"]["x1"])
-    assert not np.allclose(data.truth["mu1"], world.truth["mu1"])
+    process = small(coefficient_seed=99)
+    assert data.frames["site1"]["x1"].equals(process.frames["site1"]["x1"])
+    assert not np.allclose(data.truth["mu1"], process.truth["mu1"])
 
 
 def test_binary_and_count_outcomes_share_the_coefficients_of_data1() -> None:
@@ -98,12 +98,12 @@ def test_no_person_is_in_two_tables() -> None:
 
 def test_coefficients_have_the_means_and_the_spread_of_the_paper() -> None:
     setting = fedci._SETTINGS["fedci-data2"]
-    world = fedci._world(setting, 0, 2.0, 20_000, "softplus")
-    means = [line[1].mean() for line in (world.propensity, world.control, world.treated)]
-    assert means == pytest.approx([0, 10, 15], abs=0.1) and world.control[1].std() == pytest.approx(
+    process = fedci._process(setting, 0, 2.0, 20_000, "softplus")
+    means = [line[1].mean() for line in (process.propensity, process.control, process.treated)]
+    assert means == pytest.approx([0, 10, 15], abs=0.1) and process.control[1].std() == pytest.approx(
         2.0, rel=0.03
     )
-    assert [line[0] for line in (world.propensity, world.control, world.treated)] == [0.6, 6.0, 30.0]
+    assert [line[0] for line in (process.propensity, process.control, process.treated)] == [0.6, 6.0, 30.0]
 
 
 def test_counts_may_use_the_exponential_link() -> None:

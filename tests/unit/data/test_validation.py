@@ -10,9 +10,11 @@ import pytest
 
 from unpooled.data import check
 from unpooled.errors import DataError
-from unpooled.study import Columns
+from unpooled.study import ColumnRoles
 
-COLUMNS = Columns(treatment="w", outcome="y", covariates=("age", "sex"), incomplete=("smoking",), id="key")
+COLUMNS = ColumnRoles(
+    treatment="w", outcome="y", covariates=("age", "sex"), incomplete=("smoking",), id="key"
+)
 ROWS = 120
 
 
@@ -35,7 +37,7 @@ def first(value: Any, of: str) -> pd.Series:
     return pd.Series([value, *table()[of].iloc[1:]], dtype=object)
 
 
-def refusal(frame: pd.DataFrame, columns: Columns = COLUMNS) -> str:
+def refusal(frame: pd.DataFrame, columns: ColumnRoles = COLUMNS) -> str:
     with pytest.raises(DataError) as caught:
         check(frame, columns, site="north")
     assert "'north'" in caught.value.expected
@@ -91,7 +93,7 @@ def test_a_treatment_with_one_level_is_left_to_the_agreement_of_the_sites() -> N
 
 
 def test_an_outcome_in_words_is_refused() -> None:
-    assert "outcome 'y' must be numbers" in refusal(table(y=["good", "bad"] * (ROWS // 2)))
+    assert "outcome 'y' must be numeric" in refusal(table(y=["good", "bad"] * (ROWS // 2)))
 
 
 @pytest.mark.parametrize(("family", "bad"), [("binary", 2), ("binary", 0.5), ("count", -1), ("count", 1.5)])
@@ -155,7 +157,7 @@ def test_no_refusal_shows_a_value() -> None:
 
 
 def test_infinite_values_in_the_treatment_are_counted() -> None:
-    assert f"1 infinite of {ROWS}" in refusal(table(w=first(np.inf, "w").astype(float)))
+    assert f"infinite: 1 of {ROWS} values" in refusal(table(w=first(np.inf, "w").astype(float)))
 
 
 def test_a_code_for_missing_values_among_numbers_is_recognised() -> None:

@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from unpooled.cli.app import app
-from unpooled.data.sentinels import sentinel
+from unpooled.data.stored_columns import sentinel
 from unpooled.diagnostics.missingness import missingness
 from unpooled.disclosure.limits import Limits
 from unpooled.maths.little import little
-from unpooled.maths.patterns import patterns_of
+from unpooled.maths.missing_patterns import patterns_of
 from unpooled.study import Study
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a"], incomplete=["b", "c"])

@@ -1,4 +1,4 @@
-"""Kernels against textbook forms, and their slopes where distances vanish."""
+"""Kernels against textbook formulas, their slopes at zero distance, and the basis functions made of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF, Matern
 
-from unpooled.maths.kernels import correlation, kernel_matrix, slope_variance, squared_distances
+from unpooled.maths.kernels import (
+    JITTER,
+    correlation,
+    inducing_features,
+    kernel_matrix,
+    line_features,
+    slope_variance,
+    squared_distances,
+)
 
 RNG = np.random.default_rng(0)
 LEFT, RIGHT = RNG.normal(size=(6, 3)), RNG.normal(size=(4, 3))
@@ -49,3 +57,32 @@ def test_the_variance_of_a_slope_is_the_kernels_curvature_at_zero(family: str) -
     step = 1e-3
     curvature = 2.0 * (1.0 - float(correlation(family, np.array(step**2)))) / step**2
     np.testing.assert_allclose(slope_variance(family), curvature, rtol=5e-3)
+
+
+BASIS_RNG = np.random.default_rng(1)
+PEOPLE, INDUCING = BASIS_RNG.normal(size=(7, 3)), BASIS_RNG.normal(size=(5, 3))
+
+
+def test_products_of_features_are_the_explained_part_of_the_kernel() -> None:
+    features = np.asarray(inducing_features("matern52", PEOPLE, INDUCING, 1.5))
+    inner = np.asarray(kernel_matrix("matern52", INDUCING, INDUCING, 1.5)) + JITTER * np.eye(5)
+    cross = np.asarray(kernel_matrix("matern52", PEOPLE, INDUCING, 1.5))
+    np.testing.assert_allclose(features @ features.T, cross @ np.linalg.solve(inner, cross.T), rtol=1e-9)
+
+
+def test_people_at_the_inducing_inputs_are_explained_entirely() -> None:
+    features = np.asarray(inducing_features("matern32", INDUCING, INDUCING, 1.5))
+    whole = kernel_matrix("matern32", INDUCING, INDUCING, 1.5)
+    np.testing.assert_allclose(features @ features.T, whole, atol=1e-6)
+
+
+def test_a_line_is_the_same_as_inputs_with_one_column() -> None:
+    grid, index = np.linspace(-2, 2, 6), BASIS_RNG.normal(size=9)
+    line = line_features("matern52", index, grid, 0.8)
+    column = inducing_features("matern52", index[:, None], grid[:, None], 0.8)
+    np.testing.assert_allclose(line, column, rtol=1e-6, atol=1e-8)
+
+
+def test_inducing_inputs_that_coincide_do_not_break_the_factor() -> None:
+    twice = np.concatenate([INDUCING, INDUCING])
+    assert np.all(np.isfinite(inducing_features("squared_exponential", PEOPLE, twice, 2.0)))

@@ -12,8 +12,7 @@ from scipy.stats import binom, chi2
 from oracle.little import d_square, expectation_maximisation, log_likelihood
 from unpooled.errors import DataError
 from unpooled.maths.little import little, stratified, vote
-from unpooled.maths.pattern_moments import moments
-from unpooled.maths.patterns import Pattern, merged, patterns_of, suppressed
+from unpooled.maths.missing_patterns import Pattern, merged, moments, patterns_of, suppressed
 
 # R's table `datasets::airquality`, from the package pydataset 0.2.0, without its column of row numbers.
 AIRQUALITY = np.genfromtxt(
@@ -164,7 +163,7 @@ def test_a_column_never_observed_is_named() -> None:
     table[:, 2] = np.nan
     with pytest.raises(DataError, match="never observed: column 3"):
         little(_of(table))
-    with pytest.raises(DataError, match="no row with a value"):
+    with pytest.raises(DataError, match="no row with an observed value"):
         little(_of(np.full((3, 2), np.nan)))
 
 

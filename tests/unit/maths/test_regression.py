@@ -7,7 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from unpooled.maths.regression import Posterior, Prior, Sums, coefficients, draw, posterior
+from unpooled.maths.regression import (
+    RegressionPosterior,
+    RegressionPrior,
+    RegressionSums,
+    coefficients,
+    draw,
+    posterior,
+)
 
 RNG = np.random.default_rng(2)
 ROWS, FEATURES, SITES = 14, 3, 2
@@ -18,12 +25,12 @@ T = RNG.normal(size=(FEATURES, 2, 2))
 SHIFT, BETWEEN = RNG.normal(size=(2, 2)), np.linalg.cholesky([[1.0, 0.6], [0.6, 1.0]])
 
 
-def _sums() -> Sums:
+def _sums() -> RegressionSums:
     arms = np.eye(2)[ARM]
     sites = np.eye(SITES)[SITE]
     gram = np.einsum("n,na,nb,nf,ng->abfg", 1 / NOISE, arms, arms, PHI, PHI)
     site_gram = np.einsum("n,ns,na,nb,nf->sabf", 1 / NOISE, sites, arms, arms, PHI)
-    return Sums(
+    return RegressionSums(
         gram=jnp.asarray(gram),
         moment=jnp.asarray(np.einsum("n,na,nf->af", Y / NOISE, arms, PHI)),
         square=jnp.asarray(np.sum(Y**2 / NOISE)),
@@ -43,7 +50,7 @@ def _design(shifts: bool) -> np.ndarray:
 
 @pytest.mark.parametrize("shifts", [True, False])
 def test_evidence_mean_and_spread_are_those_of_the_rows(shifts: bool) -> None:
-    prior = Prior(jnp.asarray(T), jnp.asarray(SHIFT) if shifts else None, jnp.asarray(BETWEEN))
+    prior = RegressionPrior(jnp.asarray(T), jnp.asarray(SHIFT) if shifts else None, jnp.asarray(BETWEEN))
     found = posterior(_sums(), prior)
     design = _design(shifts)
     covariance = design @ design.T + np.diag(NOISE)
@@ -61,7 +68,7 @@ def test_evidence_mean_and_spread_are_those_of_the_rows(shifts: bool) -> None:
 
 def test_draws_spread_as_the_posterior_says() -> None:
     root = np.linalg.cholesky([[2.0, 0.7], [0.7, 1.0]])
-    fitted = Posterior(jnp.zeros(()), jnp.asarray(root), jnp.asarray([1.0, -2.0]))
+    fitted = RegressionPosterior(jnp.zeros(()), jnp.asarray(root), jnp.asarray([1.0, -2.0]))
     draws = np.stack([draw(fitted, key) for key in jax.random.split(jax.random.key(0), 400)])
     expected = np.linalg.inv(root @ root.T)
     # 400 draws: a variance is known to about 7 %, so half of it is seven standard errors.
@@ -70,6 +77,6 @@ def test_draws_spread_as_the_posterior_says() -> None:
 
 
 def test_a_variance_that_goes_to_zero_does_not_break_the_posterior() -> None:
-    prior = Prior(0.0 * jnp.asarray(T), 0.0 * jnp.asarray(SHIFT), jnp.asarray(BETWEEN))
+    prior = RegressionPrior(0.0 * jnp.asarray(T), 0.0 * jnp.asarray(SHIFT), jnp.asarray(BETWEEN))
     found = posterior(_sums(), prior)
     np.testing.assert_allclose(found.log_evidence, -0.5 * np.sum(Y**2 / NOISE + np.log(NOISE)))

@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 
 from oracle.partly_shared import People, make_people
-from unpooled.maths import partially_pooled as pooling
-from unpooled.maths.site_covariance import Prior, Sums, borrowed, coefficients, posterior
+from unpooled.maths import partial_pooling as pooling
+from unpooled.maths.site_covariance import (
+    SiteCovariancePrior,
+    SiteCovarianceSums,
+    borrowed_shares,
+    coefficients,
+    posterior,
+)
 
 M, P = 3, 4
 PEOPLE = make_people(12, rows=45, size=P, sites=M)
@@ -24,21 +30,21 @@ FACTORS = {
 }
 
 
-def _sums(people: People) -> Sums:
+def _sums(people: People) -> SiteCovarianceSums:
     weight = np.eye(M)[people.site] / people.noise[:, None]
     h = people.design
     gram, score = (
         np.einsum("ns,np,nq->spq", weight, h, h),
         np.einsum("ns,np,n->sp", weight, h, people.outcome),
     )
-    return Sums(jnp.asarray(gram), jnp.asarray(score))
+    return SiteCovarianceSums(jnp.asarray(gram), jnp.asarray(score))
 
 
-def _prior(factor: np.ndarray, variances: np.ndarray = V) -> Prior:
-    return Prior(jnp.asarray(factor), jnp.asarray(variances))
+def _prior(factor: np.ndarray, variances: np.ndarray = V) -> SiteCovariancePrior:
+    return SiteCovariancePrior(jnp.asarray(factor), jnp.asarray(variances))
 
 
-def _dense(people: People, prior: Prior) -> tuple[np.ndarray, np.ndarray, float]:
+def _dense(people: People, prior: SiteCovariancePrior) -> tuple[np.ndarray, np.ndarray, float]:
     """Mean and covariance of the stacked θ_s, and the log evidence without its constant part."""
     rows = np.einsum("ns,np->nsp", np.eye(M)[people.site], people.design).reshape(len(people.site), -1)
     whole = np.kron(prior.between @ prior.between.T, np.diag(prior.variances))
@@ -93,8 +99,10 @@ def test_a_common_part_and_parts_of_their_own_are_partial_pooling() -> None:
     """A = [1, √c·I] is θ + b_s with variances v and cv: two solves, one answer."""
     prior = _prior(np.hstack([np.ones((M, 1)), np.sqrt(0.3) * np.eye(M)]))
     sums = _sums(PEOPLE)
-    both = pooling.Sums(sums.gram.sum(axis=0), sums.score.sum(axis=0), sums.gram, sums.gram, sums.score)
-    shared = pooling.Prior(jnp.diag(np.sqrt(V)), jnp.diag(np.sqrt(0.3 * V)))
+    both = pooling.PoolingSums(
+        sums.gram.sum(axis=0), sums.score.sum(axis=0), sums.gram, sums.gram, sums.score
+    )
+    shared = pooling.PoolingPrior(jnp.diag(np.sqrt(V)), jnp.diag(np.sqrt(0.3 * V)))
     other = pooling.posterior(both, shared)
     parts = pooling.coefficients(other, shared)
     fitted = posterior(sums, prior)
@@ -102,7 +110,7 @@ def test_a_common_part_and_parts_of_their_own_are_partial_pooling() -> None:
     np.testing.assert_allclose(coefficients(fitted, prior), parts.common + parts.site, rtol=1e-9, atol=1e-11)
 
 
-def _by_changing_outcomes(prior: Prior) -> np.ndarray:
+def _by_changing_outcomes(prior: SiteCovariancePrior) -> np.ndarray:
     """Raise a site's outcomes by orthonormal functions, one after the other: how much is seen in each fit?"""
 
     def fit(people: People) -> np.ndarray:
@@ -122,9 +130,9 @@ def _by_changing_outcomes(prior: Prior) -> np.ndarray:
 @pytest.mark.parametrize("name", FACTORS)
 def test_borrowed_shares_are_what_changed_outcomes_do_to_the_fits(name: str) -> None:
     prior = _prior(FACTORS[name])
-    found = borrowed(_sums(PEOPLE), prior)
+    found = borrowed_shares(_sums(PEOPLE), prior)
     np.testing.assert_allclose(found, _by_changing_outcomes(prior), rtol=1e-8, atol=1e-10)
 
 
 def test_sites_that_go_opposite_ways_borrow_below_zero() -> None:
-    assert borrowed(_sums(PEOPLE), _prior(FACTORS["opposite"]))[0, 1] < 0.0
+    assert borrowed_shares(_sums(PEOPLE), _prior(FACTORS["opposite"]))[0, 1] < 0.0

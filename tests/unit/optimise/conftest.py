@@ -18,7 +18,7 @@ from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows, make_rows
 from unpooled.protocol.stage import Objective
 from unpooled.site.site import Adoption, Site
-from unpooled.study import Columns
+from unpooled.study import ColumnRoles
 
 CENTRES = {"north": np.array([1.0, -2.0]), "south": np.array([3.0, 4.0])}
 """Every site pulls θ towards its own centre; with a prior at zero the minimum is Σ centres / 3."""
@@ -91,7 +91,7 @@ def engine() -> InProcess:
     for index, (name, centre) in enumerate(CENTRES.items()):
         nothing = np.zeros(1)
         rows = make_rows(centre[None], nothing, nothing, fold=nothing, site=index)
-        columns = Columns(treatment="w", outcome="y", covariates=("a", "b"))
+        columns = ColumnRoles(treatment="w", outcome="y", covariates=("a", "b"))
         adopted: Any = Adoption(rows, 1, None, None, None, None, None, STAGES)  # type: ignore[arg-type]
         sites[name] = Site(name, pd.DataFrame(), columns, adopted=adopted)
     return InProcess(sites)

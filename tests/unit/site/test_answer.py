@@ -11,7 +11,7 @@ import pytest
 
 from unpooled.coordinator.agreement import reach_agreement
 from unpooled.coordinator.rounds import Conduct
-from unpooled.data.description import describe
+from unpooled.data.stored_columns import describe
 from unpooled.disclosure.limits import NONE
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import StudyError

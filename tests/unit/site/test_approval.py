@@ -24,7 +24,7 @@ from unpooled.protocol.messages import (
     Vjp,
 )
 from unpooled.site.approval import Approvals, permit
-from unpooled.study import Column, Schema, Study
+from unpooled.study import ColumnSchema, Schema, Study
 
 VALUES: dict[str, Any] = {
     "name": "quitting",
@@ -35,7 +35,9 @@ VALUES: dict[str, Any] = {
 }
 STUDY = Study(**VALUES)
 SCHEMA = Schema(
-    covariates=(Column(name="a", kind="numeric"), Column(name="b", kind="binary")), control="0", treated="1"
+    covariates=(ColumnSchema(name="a", kind="numeric"), ColumnSchema(name="b", kind="binary")),
+    control="0",
+    treated="1",
 ).model_dump(mode="json")
 SETTINGS = METHOD.Settings(draws=50).model_dump(mode="json")
 ADOPT = Adopt(SCHEMA, {}, "fedci", SETTINGS, {}, 0, ("north",))

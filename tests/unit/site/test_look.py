@@ -22,7 +22,7 @@ from unpooled.protocol.records import Parameters
 from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals, permit
 from unpooled.site.site import Site
-from unpooled.study import Column, Schema, Study
+from unpooled.study import ColumnSchema, Schema, Study
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a"], incomplete=["u"], method={"name": "causal_fi"})
 SETTINGS = METHOD.Settings(estimator="difference")
@@ -113,7 +113,7 @@ def test_folds_are_the_looks_own_and_replay_from_the_seed() -> None:
 VALUES: dict[str, Any] = {
     "name": "quitting", "treatment": "w", "outcome": "y", "covariates": ["a"], "method": {"name": "aipw"}
 }  # fmt: skip
-SCHEMA = Schema(covariates=(Column(name="a", kind="numeric"),), control="0", treated="1")
+SCHEMA = Schema(covariates=(ColumnSchema(name="a", kind="numeric"),), control="0", treated="1")
 ADOPT = Adopt(
     SCHEMA.model_dump(mode="json"), {}, "aipw", METHOD.Settings().model_dump(mode="json"), {}, 0, ("north",)
 )

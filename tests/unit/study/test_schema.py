@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from unpooled.errors import DataError, SchemaError
-from unpooled.study import Column, Columns, Description, agree
+from unpooled.study import ColumnRoles, ColumnSchema, Description, agree
 from unpooled.study.schema import level_name
 
-COLUMNS = Columns(treatment="w", outcome="y", covariates=("age",))
+COLUMNS = ColumnRoles(treatment="w", outcome="y", covariates=("age",))
 
 
 def site(kind: Any = "numeric", levels: tuple[str, ...] = (), **arms: int) -> Description:
     counts = {name.removeprefix("_"): count for name, count in arms.items()} or {"0": 5, "1": 5}
-    column = Column(name="age", kind=kind, levels=levels)
+    column = ColumnSchema(name="age", kind=kind, levels=levels)
     return Description(rows=sum(counts.values()), arms=counts, columns=(column,))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from unpooled.errors import StudyError
-from unpooled.study import Columns, Source, Study
+from unpooled.study import ColumnRoles, Source, Study
 
 ROLES: dict[str, Any] = {"treatment": "w", "outcome": "y", "covariates": ["age", "sex"]}
 
@@ -19,11 +19,11 @@ def refusal(**values: Any) -> str:
 
 
 def test_roles_may_be_given_flat_or_under_columns() -> None:
-    assert Study(**ROLES) == Study(columns=ROLES) == Study(columns=Columns(**ROLES))
+    assert Study(**ROLES) == Study(columns=ROLES) == Study(columns=ColumnRoles(**ROLES))
 
 
 def test_names_list_treatment_and_outcome_first() -> None:
-    columns = Columns(**ROLES, incomplete=("smoking",), id="key")
+    columns = ColumnRoles(**ROLES, incomplete=("smoking",), id="key")
     assert columns.names == ("w", "y", "age", "sex", "smoking", "key")
 
 

@@ -1,4 +1,4 @@
-"""Who takes part. A contender joins by a line here and a function in a module of its own."""
+"""The contenders. To add one, write a function in a module of this folder and list it here."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from unpooled.benchmark.scores import Estimate
 from unpooled.errors import StudyError, nearest
 
 Cost = dict[str, float]
-Estimator = Callable[[Case, str, int], tuple[Estimate, Cost]]
-"""(case, arrangement, seed) → what is said of the test people, and its cost: seconds, rounds, megabytes."""
+EstimateFunction = Callable[[Case, str, int], tuple[Estimate, Cost]]
+"""(case, arrangement, seed) → estimates for the test people, and their cost in seconds, rounds, megabytes."""
 
 PEER = ("local", "bagged", "combined")
-"""Each site alone; the mean of the sites' models; the tables stacked, which is what nobody may do."""
+"""Each site alone; the mean of the sites' models; and stacked tables, as if pooling were allowed."""
 ARRANGEMENTS = ("federated", *PEER)
 COMPLETE, INCOMPLETE = ("complete",), ("incomplete",)
-"""Which tables: those without holes, those with them."""
+"""The kinds of tables: without and with missing values."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Where it is written, how the sites' tables may be arranged for it, and what it needs installed.
+    """A method that takes part: its module, the arrangements of the tables it can use, and what it requires.
 
-    It takes tables without holes, tables with holes, or both. `estimator_class` is one of ours, which this
-    version may not have.
+    `takes` lists the kinds of tables it can use. `estimator_class` names one of our own estimators, which
+    this version may not have.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Contender:
     estimator_class: str | None = None
 
     def missing(self) -> str | None:
-        """Why it cannot take part here, if it cannot."""
+        """Why the contender is unavailable here, or None."""
         if self.package is not None and find_spec(self.package) is None:
             return f"the package '{self.package}' is not installed (pip install {self.package})"
         if self.estimator_class is not None and self.estimator_class not in dir(unpooled):
@@ -47,7 +47,7 @@ class Contender:
         return None
 
     def require_taken(self, case: Case) -> None:
-        """Who knows nothing of holes is not shown any: without those columns it were another question."""
+        """Refuse a case of the wrong kind: dropping the incomplete columns would change the question."""
         kind = "incomplete" if case.incomplete else "complete"
         if kind not in self.takes:
             raise StudyError(
@@ -56,7 +56,7 @@ class Contender:
                 remedy=f"choose among: {', '.join(taking(kind))}",
             )
 
-    def estimator(self) -> Estimator:
+    def estimator(self) -> EstimateFunction:
         return import_module(f"unpooled.benchmark.contenders.{self.module}").ESTIMATORS[self.name]
 
 
@@ -72,34 +72,34 @@ _ALL = (
     Contender("ridge", "simple", PEER),
     Contender("ridge-indicators", "simple", ("combined",)),
     Contender("gp", "simple", PEER),
-    Contender("x-learner", "forests", PEER, "econml"),
-    Contender("dr-learner", "forests", PEER, "econml"),
-    Contender("linear-dml", "forests", PEER, "econml"),
-    Contender("causal-forest", "forests", PEER, "econml"),
-    Contender("x-learner-causalml", "uplift", PEER, "causalml"),
-    Contender("r-learner-causalml", "uplift", PEER, "causalml"),
-    Contender("bart", "trees", PEER, "stochtree"),
-    Contender("bcf", "trees", PEER, "stochtree"),
+    Contender("x-learner", "packages", PEER, "econml"),
+    Contender("dr-learner", "packages", PEER, "econml"),
+    Contender("linear-dml", "packages", PEER, "econml"),
+    Contender("causal-forest", "packages", PEER, "econml"),
+    Contender("x-learner-causalml", "packages", PEER, "causalml"),
+    Contender("r-learner-causalml", "packages", PEER, "causalml"),
+    Contender("bart", "packages", PEER, "stochtree"),
+    Contender("bcf", "packages", PEER, "stochtree"),
     Contender("tarnet", "networks", PEER),
     Contender("cfr-mmd", "networks", PEER),
     Contender("cfr-wasserstein", "networks", PEER),
     Contender("tarnet-without-help", "networks", ("combined",)),
     Contender("cfr-wasserstein-without-help", "networks", ("combined",)),
     Contender("cevae", "networks", PEER),
-    Contender("complete-case", "imputed", ("combined",), takes=INCOMPLETE),
-    Contender("mean", "imputed", ("combined",), takes=INCOMPLETE),
-    Contender("iterative", "imputed", ("combined",), takes=INCOMPLETE),
-    Contender("iterative-outcome", "imputed", ("combined",), takes=INCOMPLETE),
-    Contender("iterative-constant", "imputed", ("combined",), takes=INCOMPLETE),
-    Contender("iterative-fedci", "imputed", ("combined",), takes=INCOMPLETE),
-    Contender("ipw", "averages", ("combined",), takes=INCOMPLETE),
-    Contender("dr", "averages", ("combined",), takes=INCOMPLETE),
+    Contender("complete-case", "imputation", ("combined",), takes=INCOMPLETE),
+    Contender("mean", "imputation", ("combined",), takes=INCOMPLETE),
+    Contender("iterative", "imputation", ("combined",), takes=INCOMPLETE),
+    Contender("iterative-outcome", "imputation", ("combined",), takes=INCOMPLETE),
+    Contender("iterative-constant", "imputation", ("combined",), takes=INCOMPLETE),
+    Contender("iterative-fedci", "imputation", ("combined",), takes=INCOMPLETE),
+    Contender("ipw", "imputation", ("combined",), takes=INCOMPLETE),
+    Contender("dr", "imputation", ("combined",), takes=INCOMPLETE),
 )
 CONTENDERS = {contender.name: contender for contender in _ALL}
 
 
 def taking(kind: str) -> tuple[str, ...]:
-    """Who takes tables that are "complete", or "incomplete"."""
+    """The contenders that take "complete" or "incomplete" tables."""
     return tuple(name for name, contender in CONTENDERS.items() if kind in contender.takes)
 
 

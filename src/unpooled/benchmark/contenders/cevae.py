@@ -1,4 +1,4 @@
-"""CEVAE (Louizos et al. 2017), small: a latent confounder behind covariates, treatment and outcome."""
+"""A small CEVAE (Louizos et al. 2017), with a latent confounder of covariates, treatment and outcome."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from unpooled.benchmark.contenders.optimisation import dense, forward, train, weights_squared
-from unpooled.benchmark.contenders.peer import Predict, Said, Table
+from unpooled.benchmark.contenders.peer import PeerPrediction, PeerTable, Predict
 
 LATENT, HIDDEN, DRAWS = 20, 48, 50
 GRID = np.array(list(product((1e-4, 1e-3, 1e-2), (1.0, 0.1))))
-"""Weight decay, and how much the divergence weighs in the bound (1 in the paper that proposed it)."""
+"""Weight decay, and the weight of the divergence in the bound (1 in the original paper)."""
 
 
-class People(NamedTuple):
+class CevaeData(NamedTuple):
     """Covariates, treatment and standardised outcome."""
 
     x: jax.Array
@@ -27,22 +27,22 @@ class People(NamedTuple):
     y: jax.Array
 
 
-def cevae(table: Table, valid: Table, seed: int) -> Predict:
-    """The bound, the helper networks q(w|x) and q(y|x,w), and effects averaged over z | x."""
+def cevae(table: PeerTable, valid: PeerTable, seed: int) -> Predict:
+    """Train the bound and the auxiliary networks q(w|x) and q(y|x,w); effects are averaged over z | x."""
     centre, scale = table.y.mean(), table.y.std() or 1.0
     tables = (_people(table, centre, scale), _people(valid, centre, scale))
     found = train(_maker(table.x.shape[1]), _loss, _check, GRID, tables, seed)
 
-    def predict(people: np.ndarray) -> Said:
+    def predict(people: np.ndarray) -> PeerPrediction:
         x = jnp.asarray(people, jnp.float32)
         control, treated = (np.asarray(arm) for arm in _effects(found, x, jax.random.key(seed), DRAWS))
-        return Said(scale * (treated - control), centre + scale * control)
+        return PeerPrediction(scale * (treated - control), centre + scale * control)
 
     return predict
 
 
-def _people(table: Table, centre: float, scale: float) -> People:
-    return People(*(jnp.asarray(part) for part in (table.x, table.w, (table.y - centre) / scale)))
+def _people(table: PeerTable, centre: float, scale: float) -> CevaeData:
+    return CevaeData(*(jnp.asarray(part) for part in (table.x, table.w, (table.y - centre) / scale)))
 
 
 @cache
@@ -62,7 +62,7 @@ def _maker(columns: int) -> Callable[[jax.Array], dict]:
     return make
 
 
-def _loss(parameters: dict, setting: jax.Array, key: jax.Array, people: People) -> jax.Array:
+def _loss(parameters: dict, setting: jax.Array, key: jax.Array, people: CevaeData) -> jax.Array:
     x, w, y = people
     mean, sd = _encode(parameters, x, w, y)
     z = mean + sd * jax.random.normal(key, mean.shape, jnp.float32)
@@ -78,13 +78,13 @@ def _loss(parameters: dict, setting: jax.Array, key: jax.Array, people: People) 
     )
 
 
-def _check(parameters: dict, people: People) -> jax.Array:
+def _check(parameters: dict, people: CevaeData) -> jax.Array:
     control, treated = _effects(parameters, people.x, jax.random.key(0), 4)
     return jnp.mean((jnp.where(people.w == 1, treated, control) - people.y) ** 2)
 
 
 def _encode(parameters: dict, x: jax.Array, w: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    # One encoder for both arms: with one each, a z would mean different things in the two decoders.
+    # One encoder for both arms; with one each, z could mean different things in the two decoders.
     mean, log_sd = jnp.split(forward(parameters["encode"], jnp.column_stack([x, w, y])), 2, axis=1)
     return mean, jnp.exp(jnp.clip(log_sd, -5.0, 2.0))
 
@@ -95,7 +95,7 @@ def _outcome(heads: list, inputs: jax.Array, w: jax.Array) -> jax.Array:
 
 
 def _effects(parameters: dict, x: jax.Array, key: jax.Array, draws: int) -> tuple[jax.Array, jax.Array]:
-    """E[y | do(w), x]: w and y guessed from x, z drawn given them, both arms decoded from the same z."""
+    """E[y | do(w), x]: w and y are drawn given x, z given all of them, and both arms are decoded from z."""
 
     def one(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         for_w, for_y, for_z = jax.random.split(key, 3)

@@ -1,6 +1,7 @@
-"""TARNet and its balanced kin (Shalit, Johansson & Sontag 2017), written anew and tuned on validation people.
+"""TARNet and CFR (Shalit, Johansson & Sontag 2017), reimplemented and tuned on validation people.
 
-A representation shared by both arms, a head for each; CFR adds a distance between the arms' representations.
+Both arms share a representation and have a head each; CFR penalises the distance between the arms'
+representations.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from unpooled.benchmark.contenders.cevae import cevae
 from unpooled.benchmark.contenders.optimisation import dense, forward, train, weights_squared
-from unpooled.benchmark.contenders.peer import Learner, Predict, Said, Table, peer
+from unpooled.benchmark.contenders.peer import Learner, PeerPrediction, PeerTable, Predict, peer
 from unpooled.maths.kernels import squared_distances
 
 SHARED, OWN = (32, 32), (16,)
@@ -25,12 +26,12 @@ BALANCES = (0.1, 1.0)
 STARTS = 2
 HELD_BACK = 0.3
 BATCH = 100
-"""People among whom the arms' distance is taken in one step, as those who proposed it do."""
+"""Number of people over whom the distance between the arms is computed in one step, as in the original."""
 Distance = Callable[[jax.Array, jax.Array], jax.Array]
 
 
-class People(NamedTuple):
-    """Covariates, treatment, standardised outcome, and weights by which both arms count alike."""
+class TarnetData(NamedTuple):
+    """Covariates, treatment, standardised outcome, and weights that give both arms the same influence."""
 
     x: jax.Array
     w: jax.Array
@@ -39,19 +40,19 @@ class People(NamedTuple):
 
 
 def network(distance: Distance | None) -> Learner:
-    """TARNet, or CFR with a distance between the arms' representations."""
+    """TARNet, or CFR if a distance between the arms' representations is given."""
     strengths = (0.0,) if distance is None else BALANCES
     grid = np.array([pair for pair in product(DECAYS, strengths) for _ in range(STARTS)])
     loss = partial(_loss, distance)
 
-    def learner(table: Table, valid: Table, seed: int) -> Predict:
+    def learner(table: PeerTable, valid: PeerTable, seed: int) -> Predict:
         centre, scale = table.y.mean(), table.y.std() or 1.0
         tables = (_people(table, centre, scale), _people(valid, centre, scale))
         found = train(_maker(table.x.shape[1]), loss, _check, grid, tables, seed)
 
-        def predict(people: np.ndarray) -> Said:
+        def predict(people: np.ndarray) -> PeerPrediction:
             control, treated = (np.asarray(arm) for arm in _arms(found, _represent(found, people)))
-            return Said(scale * (treated - control), centre + scale * control)
+            return PeerPrediction(scale * (treated - control), centre + scale * control)
 
         return predict
 
@@ -59,21 +60,23 @@ def network(distance: Distance | None) -> Learner:
 
 
 def without_help(learner: Learner) -> Learner:
-    """The same, tuned on people held back from its own training table instead of on further labelled ones."""
+    """The same learner, tuned on a part of its training table instead of the validation table."""
 
-    def learn(table: Table, valid: Table, seed: int) -> Predict:
+    def learn(table: PeerTable, valid: PeerTable, seed: int) -> Predict:
         order = np.random.default_rng(seed).permutation(len(table.w))
         cut = round((1.0 - HELD_BACK) * len(order))
-        kept, back = (Table(table.x[rows], table.w[rows], table.y[rows]) for rows in np.split(order, [cut]))
+        kept, back = (
+            PeerTable(table.x[rows], table.w[rows], table.y[rows]) for rows in np.split(order, [cut])
+        )
         return learner(kept, back, seed)
 
     return learn
 
 
-def _people(table: Table, centre: float, scale: float) -> People:
+def _people(table: PeerTable, centre: float, scale: float) -> TarnetData:
     share = np.clip(table.w.mean(), 0.01, 0.99)
     weight = np.where(table.w == 1, 0.5 / share, 0.5 / (1.0 - share))
-    return People(*(jnp.asarray(part) for part in (table.x, table.w, (table.y - centre) / scale, weight)))
+    return TarnetData(*(jnp.asarray(part) for part in (table.x, table.w, (table.y - centre) / scale, weight)))
 
 
 @cache
@@ -89,7 +92,7 @@ def _maker(columns: int) -> Callable[[jax.Array], dict]:
 
 
 def _loss(
-    distance: Distance | None, parameters: dict, setting: jax.Array, key: jax.Array, people: People
+    distance: Distance | None, parameters: dict, setting: jax.Array, key: jax.Array, people: TarnetData
 ) -> jax.Array:
     decay, strength = setting[0], setting[1]
     represented = _represent(parameters, people.x)
@@ -100,11 +103,11 @@ def _loss(
     return total + strength * distance(represented[some], people.w[some])
 
 
-def _check(parameters: dict, people: People) -> jax.Array:
+def _check(parameters: dict, people: TarnetData) -> jax.Array:
     return _error(parameters, _represent(parameters, people.x), people)
 
 
-def _error(parameters: dict, represented: jax.Array, people: People) -> jax.Array:
+def _error(parameters: dict, represented: jax.Array, people: TarnetData) -> jax.Array:
     control, treated = _arms(parameters, represented)
     factual = jnp.where(people.w == 1, treated, control)
     return jnp.mean(people.weight * (factual - people.y) ** 2)
@@ -120,7 +123,7 @@ def _arms(parameters: dict, represented: jax.Array) -> tuple[jax.Array, jax.Arra
 
 
 def mmd(represented: jax.Array, w: jax.Array) -> jax.Array:
-    """Squared maximum mean discrepancy between the arms, Gaussian kernel of the mean distance."""
+    """Squared maximum mean discrepancy between the arms, with a Gaussian kernel of the mean distance."""
     distances = squared_distances(represented, represented)
     kernel = jnp.exp(-distances / (jax.lax.stop_gradient(jnp.mean(distances)) + 1e-6))
     sign = jnp.where(w == 1, 1.0 / jnp.maximum(jnp.sum(w == 1), 1), -1.0 / jnp.maximum(jnp.sum(w == 0), 1))
@@ -128,7 +131,7 @@ def mmd(represented: jax.Array, w: jax.Array) -> jax.Array:
 
 
 def wasserstein(represented: jax.Array, w: jax.Array, *, steps: int = 10) -> jax.Array:
-    """Entropic Wasserstein distance between the arms: a few Sinkhorn steps, the plan then held fixed."""
+    """Entropic Wasserstein distance between the arms by a few Sinkhorn steps; the plan has no gradient."""
     distances = jnp.sqrt(squared_distances(represented, represented) + 1e-10)
     control = (w == 0) / jnp.maximum(jnp.sum(w == 0), 1)
     treated = (w == 1) / jnp.maximum(jnp.sum(w == 1), 1)

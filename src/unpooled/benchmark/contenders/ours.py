@@ -1,4 +1,4 @@
-"""Our methods: over the sites as they are, over the stacked tables as one site, and each site alone."""
+"""The methods of this package: on the sites as they are, on the stacked tables, and on each site alone."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import pandas as pd
 
 import unpooled as up
 from unpooled.benchmark.cases import Case
-from unpooled.benchmark.contenders import Cost, Estimator
+from unpooled.benchmark.contenders import Cost, EstimateFunction
 from unpooled.benchmark.scores import Estimate
 from unpooled.data.simulation import varying
-from unpooled.estimators import Estimator as Method
+from unpooled.estimators import Estimator
 
-Make = Callable[[int], Method]
-"""An unfitted model of a seed."""
+Make = Callable[[int], Estimator]
+"""seed → an unfitted model."""
 
 
-def ours(make: Make) -> Estimator:
-    """One of our methods as a contender."""
+def ours(make: Make) -> EstimateFunction:
+    """A contender made of one of our estimators."""
 
     def estimate(case: Case, arrangement: str, seed: int) -> tuple[Estimate, Cost]:
         study = up.Study(treatment="w", outcome="y", covariates=case.covariates, incomplete=case.incomplete)
         if arrangement == "federated":
             return _fit(make(seed), study, case.train, _asked(case))
         if arrangement == "combined":
-            # People join what they are imputed with, so each site's are asked about by themselves here too.
+            # Imputed effects depend on who is imputed together, so each site is asked separately here too.
             test = [("stacked", people) for people in case.test.values()]
             return _fit(make(seed), study, {"stacked": pd.concat(case.train.values())}, test)
         parts = [_alone(make(seed), case, site) for site in case.test]
@@ -37,7 +37,7 @@ def ours(make: Make) -> Estimator:
             [estimate for estimate, _ in parts], [len(case.train[site]) for site in case.test]
         )
         if len(case.test) < len(case.train):
-            # Nobody asked those that are not scored, so nothing is said of everybody's average.
+            # The sites that are not scored were not fitted, so the average over all people is unknown.
             together = replace(together, ate_draws=None)
         return together, _most([cost for _, cost in parts])
 
@@ -45,13 +45,13 @@ def ours(make: Make) -> Estimator:
 
 
 def _asked(case: Case) -> list[tuple[str, pd.DataFrame]]:
-    """At which site people are asked about: their own or, where it does not train, the others in turn."""
+    """Pairs of a site and the people to predict there: their own site or, if it does not train, the next."""
     trained, turn = list(case.train), cycle(case.train)
     return [(site if site in trained else next(turn), people) for site, people in case.test.items()]
 
 
 def _fit(
-    model: Method, study: up.Study, train: dict[str, pd.DataFrame], test: list[tuple[str, pd.DataFrame]]
+    model: Estimator, study: up.Study, train: dict[str, pd.DataFrame], test: list[tuple[str, pd.DataFrame]]
 ) -> tuple[Estimate, Cost]:
     started = time.perf_counter()
     model.fit(study, train)
@@ -67,7 +67,7 @@ def _fit(
     return Estimate(imputation, prediction.mean(axis=0), prediction, model.ate_draws()), spent
 
 
-def _alone(model: Method, case: Case, site: str) -> tuple[Estimate, Cost]:
+def _alone(model: Estimator, case: Case, site: str) -> tuple[Estimate, Cost]:
     train, test = case.train[site], case.test[site]
     study = up.Study(treatment="w", outcome="y", covariates=varying(train))
     return _fit(model, study, {site: train}, [(site, test)])

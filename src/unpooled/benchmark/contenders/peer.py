@@ -1,4 +1,4 @@
-"""A peer sees one table. How the sites' tables become one is the arrangement."""
+"""Peers: learners of a single table. The arrangement determines how the sites' tables become one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pandas as pd
 from sklearn.linear_model import LogisticRegression
 
 from unpooled.benchmark.cases import Case
-from unpooled.benchmark.contenders import Cost, Estimator
+from unpooled.benchmark.contenders import Cost, EstimateFunction
 from unpooled.benchmark.scores import Estimate
 
 
 @dataclass(frozen=True)
-class Table:
-    """Standardised covariates, treatment and outcome."""
+class PeerTable:
+    """A table for one peer: standardised covariates, treatment and outcome."""
 
     x: np.ndarray
     w: np.ndarray
@@ -29,23 +29,23 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Said:
-    """Effects of new people; where the peer models outcomes, the control outcome; where it can, draws."""
+class PeerPrediction:
+    """Predicted effects; control outcomes if the peer models outcomes; draws if it has them."""
 
     effect: np.ndarray
     control: np.ndarray | None = None
     draws: np.ndarray | None = None
 
 
-Predict = Callable[[np.ndarray], Said]
-Learner = Callable[[Table, Table, int], Predict]
-"""(training table, validation table, seed) → a function of new people's covariates."""
+Predict = Callable[[np.ndarray], PeerPrediction]
+Learner = Callable[[PeerTable, PeerTable, int], Predict]
+"""(training table, validation table, seed) → a prediction function of covariates."""
 
 
-def peer(learner: Learner, *, indicators: bool = False) -> Estimator:
-    """A learner of one table as a contender over sites; it may be told which site a row is from."""
+def peer(learner: Learner, *, indicators: bool = False) -> EstimateFunction:
+    """A contender made of a learner of one table; with `indicators`, 0/1 columns identify the site."""
 
-    # Local and bagged rest on the same models where all sites are scored; only the last case's are kept.
+    # If all sites are scored, "local" and "bagged" use the same models; only the last case's are kept.
     @lru_cache(maxsize=1)
     def alone(case: Case, sites: tuple[str, ...], seed: int) -> tuple[dict[str, Predict], float]:
         started = time.perf_counter()
@@ -60,24 +60,24 @@ def peer(learner: Learner, *, indicators: bool = False) -> Estimator:
             started = time.perf_counter()
             whole = learner(_stack(train), _stack(valid), seed)
             spent = time.perf_counter() - started
-            said = {site: whole(table.x) for site, table in test.items()}
+            predicted = {site: whole(table.x) for site, table in test.items()}
         else:
-            # A site alone does not depend on whether another one can be fitted.
+            # "local" fits only the scored sites, so that it does not fail when another site cannot be fitted.
             own, spent = alone(case, tuple(test if arrangement == "local" else train), seed)
-            said = {site: _arranged(own, site, table.x, arrangement) for site, table in test.items()}
-        return _estimate(said, test), {"fit_seconds": spent}
+            predicted = {site: _arranged(own, site, table.x, arrangement) for site, table in test.items()}
+        return _estimate(predicted, test), {"fit_seconds": spent}
 
     return estimate
 
 
-def _tables(case: Case, indicators: bool) -> list[dict[str, Table]]:
+def _tables(case: Case, indicators: bool) -> list[dict[str, PeerTable]]:
     scale = _Scale.of(case)
     parts = [scale.tables(part) for part in (case.train, case.valid, case.test)]
     return [_indicated(part, list(case.train)) for part in parts] if indicators else parts
 
 
-def _indicated(tables: dict[str, Table], sites: list[str]) -> dict[str, Table]:
-    """A column per site, 1 for its own people."""
+def _indicated(tables: dict[str, PeerTable], sites: list[str]) -> dict[str, PeerTable]:
+    """Add one 0/1 column per site."""
     flags = {site: [float(site == name) for name in sites] for site in tables}
     return {
         site: replace(table, x=np.column_stack([table.x, np.tile(flags[site], (len(table.x), 1))]))
@@ -85,18 +85,18 @@ def _indicated(tables: dict[str, Table], sites: list[str]) -> dict[str, Table]:
     }
 
 
-def _arranged(own: dict[str, Predict], site: str, x: np.ndarray, arrangement: str) -> Said:
+def _arranged(own: dict[str, Predict], site: str, x: np.ndarray, arrangement: str) -> PeerPrediction:
     return own[site](x) if arrangement == "local" else _average([predict(x) for predict in own.values()])
 
 
 def logistic() -> LogisticRegression:
-    """The propensity model of every peer that wants one."""
+    """The propensity model of every peer that needs one."""
     return LogisticRegression(max_iter=2000)
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """Means and sds over all training people, so that no arrangement is helped by its units."""
+    """Means and sds over all training people, so that every arrangement has the same units."""
 
     names: list[str]
     mean: np.ndarray
@@ -107,9 +107,9 @@ class _Scale:
         stacked = pd.concat(case.train.values())[case.covariates].astype(float)
         return cls(case.covariates, stacked.to_numpy().mean(axis=0), stacked.to_numpy().std(axis=0))
 
-    def tables(self, frames: dict[str, pd.DataFrame]) -> dict[str, Table]:
+    def tables(self, frames: dict[str, pd.DataFrame]) -> dict[str, PeerTable]:
         return {
-            site: Table(
+            site: PeerTable(
                 (frame[self.names].to_numpy(float) - self.mean) / self.sd,
                 frame["w"].to_numpy(int),
                 frame["y"].to_numpy(float),
@@ -118,29 +118,29 @@ class _Scale:
         }
 
 
-def _stack(tables: dict[str, Table]) -> Table:
+def _stack(tables: dict[str, PeerTable]) -> PeerTable:
     parts = tables.values()
-    return Table(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "w", "y")))
+    return PeerTable(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("x", "w", "y")))
 
 
-def _average(said: list[Said]) -> Said:
-    effect = np.mean([one.effect for one in said], axis=0)
-    controls = [one.control for one in said if one.control is not None]
-    return Said(effect, np.mean(controls, axis=0) if len(controls) == len(said) else None)
+def _average(predicted: list[PeerPrediction]) -> PeerPrediction:
+    effect = np.mean([one.effect for one in predicted], axis=0)
+    controls = [one.control for one in predicted if one.control is not None]
+    return PeerPrediction(effect, np.mean(controls, axis=0) if len(controls) == len(predicted) else None)
 
 
-def _estimate(said: dict[str, Said], test: dict[str, Table]) -> Estimate:
-    imputed = [_impute(one, test[site]) for site, one in said.items()]
-    prediction = np.concatenate([one.effect for one in said.values()])
-    draws = [one.draws for one in said.values() if one.draws is not None]
-    if len(draws) < len(said):
+def _estimate(predicted: dict[str, PeerPrediction], test: dict[str, PeerTable]) -> Estimate:
+    imputed = [_impute(one, test[site]) for site, one in predicted.items()]
+    prediction = np.concatenate([one.effect for one in predicted.values()])
+    draws = [one.draws for one in predicted.values() if one.draws is not None]
+    if len(draws) < len(predicted):
         return Estimate(np.concatenate(imputed), prediction)
     return Estimate(np.concatenate(imputed), prediction, np.concatenate(draws, axis=1))
 
 
-def _impute(said: Said, people: Table) -> np.ndarray:
-    """A person's own outcome takes the place of its model's, where outcomes are modelled."""
-    if said.control is None:
-        return said.effect
-    treated = said.control + said.effect
-    return np.where(people.w == 1, people.y - said.control, treated - people.y)
+def _impute(predicted: PeerPrediction, people: PeerTable) -> np.ndarray:
+    """Effects of people with known outcomes: the observed outcome replaces the predicted one, if any."""
+    if predicted.control is None:
+        return predicted.effect
+    treated = predicted.control + predicted.effect
+    return np.where(people.w == 1, people.y - predicted.control, treated - people.y)

@@ -1,4 +1,4 @@
-"""What every estimate has to beat: no effect, one effect, a line per arm, a Gaussian process per arm."""
+"""Baselines: no effect, a constant effect, a ridge regression per arm, a Gaussian process per arm."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
 from sklearn.linear_model import LinearRegression, RidgeCV
 
-from unpooled.benchmark.contenders.peer import Predict, Said, Table, peer
+from unpooled.benchmark.contenders.peer import PeerPrediction, PeerTable, Predict, peer
 
 
-def zero(train: Table, valid: Table, seed: int) -> Predict:
-    return lambda x: Said(np.zeros(len(x)))
+def zero(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
+    return lambda x: PeerPrediction(np.zeros(len(x)))
 
 
-def constant(train: Table, valid: Table, seed: int) -> Predict:
-    """The coefficient of the treatment in a linear regression."""
+def constant(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
+    """The coefficient of the treatment in a linear regression, for everybody."""
     effect = LinearRegression().fit(np.column_stack([train.x, train.w]), train.y).coef_[-1]
-    return lambda x: Said(np.full(len(x), effect))
+    return lambda x: PeerPrediction(np.full(len(x), effect))
 
 
-def ridge(train: Table, valid: Table, seed: int) -> Predict:
-    """A ridge regression per arm, its penalty by leave-one-out."""
+def ridge(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
+    """A ridge regression per arm, with the penalty chosen by leave-one-out cross-validation."""
     arms = [RidgeCV(np.logspace(-3, 4, 30)).fit(*train.arm(arm)) for arm in (0, 1)]
 
-    def predict(x: np.ndarray) -> Said:
+    def predict(x: np.ndarray) -> PeerPrediction:
         control, treated = (arm.predict(x) for arm in arms)
-        return Said(treated - control, control)
+        return PeerPrediction(treated - control, control)
 
     return predict
 
 
-def gp(train: Table, valid: Table, seed: int) -> Predict:
-    """An isotropic Gaussian process with a linear part per arm, as anybody would fit it with scikit-learn."""
+def gp(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
+    """An isotropic Gaussian process with a linear part per arm, as fitted by scikit-learn."""
     arms = [_process(*train.arm(arm), seed) for arm in (0, 1)]
     rng = np.random.default_rng(seed)
 
-    def predict(x: np.ndarray) -> Said:
+    def predict(x: np.ndarray) -> PeerPrediction:
         both: list[Any] = [arm.predict(x, return_std=True) for arm in arms]
         (control, control_sd), (treated, treated_sd) = both
-        # The sd is that of an outcome: the noise is not part of an effect.
+        # scikit-learn returns the sd of an outcome; its noise is not part of the effect.
         variance = sum(
             np.maximum(sd**2 - _noise(arm), 0.0)
             for sd, arm in zip((control_sd, treated_sd), arms, strict=True)
         )
         effect = treated - control
         draws = effect + np.sqrt(variance) * rng.standard_normal((400, len(x)))
-        return Said(effect, control, draws)
+        return PeerPrediction(effect, control, draws)
 
     return predict
 

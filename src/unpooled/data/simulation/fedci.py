@@ -8,8 +8,14 @@ from typing import Literal
 
 import numpy as np
 
-from unpooled.data.simulation.simulation import Simulation
-from unpooled.data.simulation.sites import Tables, observed, require_at_least, sigmoid, site_tables
+from unpooled.data.simulation.simulation import (
+    Simulation,
+    Tables,
+    observed,
+    require_at_least,
+    sigmoid,
+    site_tables,
+)
 from unpooled.errors import StudyError, nearest
 from unpooled.study.columns import Family
 
@@ -19,7 +25,7 @@ LARGEST_LOG_RATE = 40.0  # beyond this NumPy cannot draw a Poisson count
 
 @dataclass(frozen=True)
 class _Setting:
-    """Intercepts, the means of the slopes, the outcome's family, and the seed of the slopes."""
+    """The intercepts, the means of the slopes, the family of the outcome, and the seed of the slopes."""
 
     control: tuple[float, float]  # b₀, mean of b₁
     treated: tuple[float, float]  # c₀, mean of c₁
@@ -34,12 +40,12 @@ _SETTINGS = {
     "fedci-count": _Setting((0.9, 0.0), (2.0, 1.0), "count", 1),
 }
 OPTIONS = dict.fromkeys(_SETTINGS, ("coefficient_sd", "coefficient_seed", "count_link", "dimension"))
-"""Which words each of these simulations understands beside its sizes and its seed."""
+"""The options of each simulation in addition to its sizes and its seed."""
 
 
 @dataclass(frozen=True)
-class _World:
-    """The ground truth all sites share: (intercept, slopes) of treatment and of both outcomes."""
+class _FedciProcess:
+    """The process shared by all sites: (intercept, slopes) of the treatment and both outcomes."""
 
     propensity: tuple[float, np.ndarray]  # a₀, a₁
     control: tuple[float, np.ndarray]  # b₀, b₁
@@ -60,7 +66,7 @@ def simulate(
     count_link: CountLink = "softplus",
     dimension: int = 20,
 ) -> Simulation:
-    """Tables of ``rows`` people per site; coefficients are drawn once per data set, people anew by ``seed``.
+    """Tables of ``rows`` people per site; ``coefficient_seed`` draws the coefficients, ``seed`` the people.
 
     >>> data = simulate("fedci-data1", sites=2, rows=5, seed=7)
     >>> {site: frame.shape for site, frame in data.frames.items()}
@@ -71,17 +77,17 @@ def simulate(
     _require_link(count_link)
     setting = _SETTINGS[name]
     drawn_by = setting.coefficient_seed if coefficient_seed is None else coefficient_seed
-    world = _world(setting, drawn_by, coefficient_sd, dimension, count_link)
-    people = partial(_people, world)
+    process = _process(setting, drawn_by, coefficient_sd, dimension, count_link)
+    people = partial(_people, process)
     frames, truth = site_tables(people, sites=sites, rows=rows, seed=seed, part=0)
     test, test_truth = site_tables(people, sites=sites, rows=test_rows, seed=seed, part=1)
     return Simulation(name, setting.family, seed, frames, test, truth, test_truth)
 
 
-def _world(setting: _Setting, seed: int, sd: float, dimension: int, count_link: CountLink) -> _World:
+def _process(setting: _Setting, seed: int, sd: float, dimension: int, count_link: CountLink) -> _FedciProcess:
     generator = np.random.default_rng(seed)
     slopes = generator.normal(0.0, sd, size=(3, dimension))
-    return _World(
+    return _FedciProcess(
         propensity=(0.6, slopes[0]),
         control=(setting.control[0], setting.control[1] + slopes[1]),
         treated=(setting.treated[0], setting.treated[1] + slopes[2]),
@@ -90,11 +96,11 @@ def _world(setting: _Setting, seed: int, sd: float, dimension: int, count_link: 
     )
 
 
-def _people(world: _World, site: int, rows: int, generator: np.random.Generator) -> Tables:
-    x = generator.uniform(-1.0, 1.0, size=(rows, len(world.propensity[1])))
-    w = generator.binomial(1, sigmoid(_linear(x, world.propensity)))
-    mu0, mu1 = (_mean(_linear(x, arm), world) for arm in (world.control, world.treated))
-    y0, y1 = (_outcome(mu, world.family, generator) for mu in (mu0, mu1))
+def _people(process: _FedciProcess, site: int, rows: int, generator: np.random.Generator) -> Tables:
+    x = generator.uniform(-1.0, 1.0, size=(rows, len(process.propensity[1])))
+    w = generator.binomial(1, sigmoid(_linear(x, process.propensity)))
+    mu0, mu1 = (_mean(_linear(x, arm), process) for arm in (process.control, process.treated))
+    y0, y1 = (_outcome(mu, process.family, generator) for mu in (mu0, mu1))
     return observed(x.T, w, (y0, y1), (mu0, mu1))
 
 
@@ -102,15 +108,15 @@ def _linear(x: np.ndarray, line: tuple[float, np.ndarray]) -> np.ndarray:
     return line[0] + x @ line[1]
 
 
-def _mean(linear: np.ndarray, world: _World) -> np.ndarray:
-    """E[y | x]: softplus λ for numbers, sigmoid φ for 0/1, λ or exp for counts."""
-    if world.family == "binary":
+def _mean(linear: np.ndarray, process: _FedciProcess) -> np.ndarray:
+    """E[y | x]: softplus λ for continuous outcomes, sigmoid φ for binary ones, λ or exp for counts."""
+    if process.family == "binary":
         return sigmoid(linear)
-    if world.family == "count" and world.count_link == "exp":
+    if process.family == "count" and process.count_link == "exp":
         if linear.max(initial=0.0) > LARGEST_LOG_RATE:
             raise StudyError(
-                "the rate of a count must be one that can be drawn",
-                found=f"exp of more than {LARGEST_LOG_RATE:.0f}",
+                "the rate of a count must be small enough to be drawn",
+                found=f"a log rate above {LARGEST_LOG_RATE:.0f}",
                 remedy='use a smaller coefficient_sd, or count_link="softplus"',
             )
         return np.exp(linear)

@@ -11,8 +11,7 @@ import pandas as pd
 from sklearn.base import clone
 
 from unpooled.data import Table
-from unpooled.data.kinds import numbers
-from unpooled.data.presence import column
+from unpooled.data.stored_columns import column, numbers
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import open_sites
 from unpooled.errors import StudyError

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from unpooled.data.kinds import level_names
-from unpooled.data.presence import column
+from unpooled.data.stored_columns import column, level_names
 from unpooled.estimators.robustness.analysis import Analysis
 from unpooled.estimators.robustness.verdict import Finding
 from unpooled.maths.e_value import EValue, of_difference, of_means

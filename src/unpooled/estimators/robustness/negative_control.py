@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from unpooled.data import read
-from unpooled.data.kinds import numbers, stored_as
-from unpooled.data.presence import column
+from unpooled.data.stored_columns import column, numbers, stored_as
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import open_sites
 from unpooled.errors import StudyError

@@ -14,11 +14,11 @@ import pandas as pd
 from scipy.special import ndtri
 
 from unpooled.data import encode
-from unpooled.data.presence import column
+from unpooled.data.stored_columns import column
 from unpooled.estimators.robustness.analysis import Analysis
 from unpooled.estimators.robustness.verdict import Finding, Refit, times
 from unpooled.estimators.robustness.without_effect import without_effect
-from unpooled.study import Columns, Schema
+from unpooled.study import ColumnRoles, Schema
 
 NAME = "placebo"
 STRATA = 5
@@ -68,7 +68,7 @@ def shuffled(
     return table.assign(**{treatment: moved})
 
 
-def strata(table: pd.DataFrame, columns: Columns, schema: Schema, *, site: str) -> np.ndarray:
+def strata(table: pd.DataFrame, columns: ColumnRoles, schema: Schema, *, site: str) -> np.ndarray:
     """Fifths of the site's people by their propensity; fewer parts where people are few."""
     count = max(1, min(STRATA, len(table) // FEWEST))
     order = np.argsort(propensity(table, columns, schema, site=site), kind="stable")
@@ -77,7 +77,7 @@ def strata(table: pd.DataFrame, columns: Columns, schema: Schema, *, site: str) 
     return rank * count // len(table)
 
 
-def propensity(table: pd.DataFrame, columns: Columns, schema: Schema, *, site: str) -> np.ndarray:
+def propensity(table: pd.DataFrame, columns: ColumnRoles, schema: Schema, *, site: str) -> np.ndarray:
     """By a ridge logistic regression of the site's own people, missing values at their column's mean.
 
     Whether a value is missing does not count: that may go with the outcome, and treatment would then too.

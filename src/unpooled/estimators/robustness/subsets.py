@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from unpooled.data.kinds import level_names
-from unpooled.data.presence import column
+from unpooled.data.stored_columns import column, level_names
 from unpooled.estimators.robustness.analysis import Analysis
 from unpooled.estimators.robustness.verdict import Finding, furthest, times
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from unpooled.data.kinds import level_names, numbers
-from unpooled.data.presence import column
-from unpooled.study import Columns
+from unpooled.data.stored_columns import column, level_names, numbers
+from unpooled.study import ColumnRoles
 
 
 def without_effect(
-    table: pd.DataFrame, columns: Columns, treated: str, effect: float, random: np.random.Generator
+    table: pd.DataFrame, columns: ColumnRoles, treated: str, effect: float, random: np.random.Generator
 ) -> pd.DataFrame:
     """A copy in which treated people's outcomes are, on average, smaller by the effect."""
     outcome = numbers(column(table, columns.outcome)).copy()

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from unpooled.errors import DataError
-from unpooled.maths.quantile_draws import independent_normals
+from unpooled.maths.normal import independent_normals
 from unpooled.methods.aipw.model import (
     Estimates,
     PooledRegressions,

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from unpooled.disclosure.by_site import BySite
-from unpooled.maths.triangles import unpack
+from unpooled.maths.linear_algebra import unpack
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays
 

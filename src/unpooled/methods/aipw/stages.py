@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from unpooled.maths.triangles import pack
+from unpooled.maths.linear_algebra import pack
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows

@@ -12,10 +12,10 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from unpooled.maths import partially_pooled as pooling
-from unpooled.maths.triangles import unpack
-from unpooled.maths.variances import Terms, draw_variances
-from unpooled.maths.wishart import Wishart, draw_factors
+from unpooled.maths import partial_pooling as pooling
+from unpooled.maths.covariance import Wishart, draw_factors
+from unpooled.maths.linear_algebra import unpack
+from unpooled.maths.mcmc import NormalTerms, draw_variances
 from unpooled.methods.causal_fi.columns import CURVE, Layout, allowed, asked_of_all
 from unpooled.methods.causal_fi.structures import DIRECTION, EXPECTED, LEARNED, SLOPES
 from unpooled.models.outcome_family import ClosedFamily
@@ -169,8 +169,8 @@ def advance(leaves: tuple[Chain, Arrays, Array], setting: Setting) -> Chain:
     common = _common(chain, setting.groups, for_common)
     arms, terms = jax.vmap(partial(_outcome, setting, common))(_by_arm(chain, sums), jnp.stack(for_y))
     squares, counts = (jnp.append(treatment[part], steps[part]) for part in (1, 2))
-    terms["spreads"] = Terms(squares, counts, SLOPE)
-    terms["common"] = Terms(jnp.sum(common**2), jnp.sum(setting.groups == SLOPES), EXPECTED[SLOPES])
+    terms["spreads"] = NormalTerms(squares, counts, SLOPE)
+    terms["common"] = NormalTerms(jnp.sum(common**2), jnp.sum(setting.groups == SLOPES), EXPECTED[SLOPES])
     drawn = draw_variances(terms, for_variances)
     first = len(gram) - len(setting.layout.mean)
     given = setting.layout.before_numbers(first)
@@ -221,13 +221,13 @@ def _common(chain: Chain, groups: Array, key: Array) -> Array:
     return jnp.where(slopes, drawn, 0.0)
 
 
-def _outcome(setting: Setting, common: Array, arm: _Arm, key: Array) -> tuple[Arrays, dict[str, Terms]]:
+def _outcome(setting: Setting, common: Array, arm: _Arm, key: Array) -> tuple[Arrays, dict[str, NormalTerms]]:
     """Coefficients and offsets of one arm by the exact solve; and all terms that have a variance."""
     groups = setting.groups
     scale = jnp.sqrt(arm.variances[groups])
-    prior = pooling.Prior(jnp.diag(scale), jnp.sqrt(arm.site * setting.several).reshape(1, 1))
+    prior = pooling.PoolingPrior(jnp.diag(scale), jnp.sqrt(arm.site * setting.several).reshape(1, 1))
     weight = 1.0 / arm.noise
-    sums = pooling.Sums(
+    sums = pooling.PoolingSums(
         weight * arm.gram, weight * (arm.score - arm.gram @ common), weight * arm.people[:, None, None],
         weight * arm.cross[:, None, :], weight * (arm.site_score - arm.cross @ common)[:, None],
     )  # fmt: skip
@@ -242,9 +242,9 @@ def _outcome(setting: Setting, common: Array, arm: _Arm, key: Array) -> tuple[Ar
     totals = jnp.zeros(len(EXPECTED)).at[groups].add((found - common) ** 2)
     levels = jnp.zeros(len(EXPECTED)).at[groups].add(1.0)
     terms = {
-        "noise": Terms(left, arm.people.sum(), NOISE),
-        "variances": Terms(totals, levels, jnp.asarray(EXPECTED)),
-        "site": Terms(jnp.sum(offset**2), float(len(offset)), OFFSET),
+        "noise": NormalTerms(left, arm.people.sum(), NOISE),
+        "variances": NormalTerms(totals, levels, jnp.asarray(EXPECTED)),
+        "site": NormalTerms(jnp.sum(offset**2), float(len(offset)), OFFSET),
     }
     return {"outcome": found, "mode": mode, "offset": offset, "mode_offset": mean.site[:, 0]}, terms
 

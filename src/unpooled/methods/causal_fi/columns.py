@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from unpooled.maths.probit import latent, log_probit
-from unpooled.maths.triangles import pack
+from unpooled.maths.linear_algebra import pack
+from unpooled.maths.normal import latent, log_probit
 from unpooled.methods.causal_fi.settings import CausalFIContext
 from unpooled.protocol.records import Arrays, IncompleteColumn
 from unpooled.protocol.rows import Rows
@@ -42,7 +42,7 @@ class Layout(eqx.Module):
 
     @property
     def discrete(self) -> tuple[PlacedColumn, ...]:
-        """Columns with levels, in the order in which they are modelled: those with most levels first."""
+        """ColumnRoles with levels, in the order in which they are modelled: those with most levels first."""
         order = ("count", "categorical", "binary")
         return tuple(column for kind in order for column in self.columns if column.kind == kind)
 

@@ -18,8 +18,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
-from unpooled.maths.conditional_normal import given_seen, solve
-from unpooled.maths.probit import latent, log_probit
+from unpooled.maths.normal import given_seen, latent, log_probit, solve
 from unpooled.methods.causal_fi.columns import EVENLY, Layout, fill_levels
 from unpooled.models.outcome_family import ClosedFamily, Gaussian
 from unpooled.protocol.records import Arrays

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from unpooled.maths.probit import log_probit
+from unpooled.maths.normal import log_probit
 from unpooled.methods.causal_fi.columns import Layout
 from unpooled.methods.causal_fi.imputation import (
     CERTAIN,

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from unpooled.maths.triangles import pack
+from unpooled.maths.linear_algebra import pack
 from unpooled.methods.causal_fi.columns import level_sums
 from unpooled.methods.causal_fi.imputation import shift_of
 from unpooled.methods.causal_fi.model import ImputationModel, with_one

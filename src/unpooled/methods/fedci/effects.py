@@ -15,7 +15,7 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.maths import arms
+from unpooled.maths.covariance import between_arms
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators, in_use
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
@@ -132,7 +132,7 @@ def _spread(evidence: KernelEvidence, free: Arrays) -> Array:
 
 def _cross(evidence: KernelEvidence, free: Arrays, treatment: Array, covariates: Array, rows: Rows) -> Array:
     """Ψ[a, w_j]·k̃(x, x_j) between people in arm a and the site's rows."""
-    between = arms.between(evidence.structure.arm_covariance(free), treatment, rows.treatment)
+    between = between_arms(evidence.structure.arm_covariance(free), treatment, rows.treatment)
     return between * evidence.structure.remainder(free, covariates, rows.covariates)
 
 

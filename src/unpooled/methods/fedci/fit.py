@@ -14,8 +14,8 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
 from unpooled.disclosure.by_site import Trace
+from unpooled.maths.linear_algebra import unpack
 from unpooled.maths.regression import coefficients, draw
-from unpooled.maths.triangles import unpack
 from unpooled.methods.fedci.effects import mix
 from unpooled.methods.fedci.model import Structure
 from unpooled.methods.fedci.settings import FedCISettings

@@ -15,10 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.maths import arms
-from unpooled.maths.basis import inducing_features, line_features
-from unpooled.maths.kernels import Family, correlation, kernel_matrix, slope_variance, squared_distances
-from unpooled.maths.regression import Prior
+from unpooled.maths.covariance import arm_factor
+from unpooled.maths.kernels import (
+    Family,
+    correlation,
+    inducing_features,
+    kernel_matrix,
+    line_features,
+    slope_variance,
+    squared_distances,
+)
+from unpooled.maths.regression import RegressionPrior
 from unpooled.protocol.records import Arrays
 
 INTERCEPT_SD = 3.0
@@ -62,13 +69,13 @@ class Structure(eqx.Module):
     def arm_factor(self, parameters: Array) -> Array:
         """Ψ^½, diagonal when the arms are not coupled."""
         keep = jnp.array([1.0, 1.0 if self.coupled else 0.0, 1.0])
-        return arms.factor(parameters * keep)
+        return arm_factor(parameters * keep)
 
-    def prior(self, free: Arrays) -> Prior:
+    def prior(self, free: Arrays) -> RegressionPrior:
         """The Gaussian prior of all weights and shifts."""
         if not self.shifts:
-            return Prior(self.feature_factors(free), None, jnp.eye(self.site_moments.shape[0]))
-        return Prior(self.feature_factors(free), self.shift_factor(free), self.site_factor(free))
+            return RegressionPrior(self.feature_factors(free), None, jnp.eye(self.site_moments.shape[0]))
+        return RegressionPrior(self.feature_factors(free), self.shift_factor(free), self.site_factor(free))
 
     def shift_factor(self, free: Arrays) -> Array:
         return self.arm_factor(free["shift"])

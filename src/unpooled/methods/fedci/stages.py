@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array
 
-from unpooled.maths import arms
-from unpooled.maths.regression import Posterior, Sums, posterior
-from unpooled.maths.triangles import pack, unpack
+from unpooled.maths.covariance import between_arms
+from unpooled.maths.linear_algebra import pack, unpack
+from unpooled.maths.regression import RegressionPosterior, RegressionSums, posterior
 from unpooled.methods.fedci.model import Kernel, Projection, Structure
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
@@ -36,10 +36,10 @@ class Evidence(Objective):
     structure: eqx.AbstractVar[Structure]
 
     @abstractmethod
-    def sums(self, parameters: Parameters, statistics: Statistics) -> Sums:
+    def sums(self, parameters: Parameters, statistics: Statistics) -> RegressionSums:
         """The regression's sums under these hyperparameters."""
 
-    def posterior(self, parameters: Parameters, statistics: Statistics) -> Posterior:
+    def posterior(self, parameters: Parameters, statistics: Statistics) -> RegressionPosterior:
         """Weights and shifts given the hyperparameters."""
         return posterior(self.sums(parameters, statistics), self.structure.prior(parameters.free))
 
@@ -67,13 +67,13 @@ class FeatureEvidence(Evidence):
             {"gram": gram[:, 0], "moment": moment[:, 0]},
         )
 
-    def sums(self, parameters: Parameters, statistics: Statistics) -> Sums:
+    def sums(self, parameters: Parameters, statistics: Statistics) -> RegressionSums:
         noise = parameters.free["noise"]
         precision = jnp.exp(-2.0 * noise)
         total, each = statistics.summed, statistics.per_site
         gram = precision[:, None, None] * unpack(total["gram"])
         counts = unpack(total["gram"])[:, 0, 0]
-        return Sums(
+        return RegressionSums(
             gram=jnp.eye(2)[:, :, None, None] * gram[:, None],
             moment=precision[:, None] * total["moment"],
             square=precision @ total["square"],
@@ -117,7 +117,7 @@ class KernelEvidence(Evidence):
 
     def observed_covariance(self, free: Arrays, rows: Rows, weights: Array) -> Array:
         """K_obs of Lemma 2 without what the shared features explain; rows out of use stand alone."""
-        between = arms.between(self.structure.arm_covariance(free), rows.treatment, rows.treatment)
+        between = between_arms(self.structure.arm_covariance(free), rows.treatment, rows.treatment)
         local = between * self.structure.remainder(free, rows.covariates, rows.covariates)
         diagonal = jnp.where(weights > 0, self.noise(free, rows.treatment), 1.0)
         return local * weights[:, None] * weights[None, :] + jnp.diag(diagonal)
@@ -139,11 +139,11 @@ class KernelEvidence(Evidence):
         whitened = jsl.solve_triangular(root, columns, lower=True)
         return whitened, 2.0 * jnp.sum(jnp.log(jnp.diagonal(root)))
 
-    def sums(self, parameters: Parameters, statistics: Statistics) -> Sums:
+    def sums(self, parameters: Parameters, statistics: Statistics) -> RegressionSums:
         total, each = statistics.summed, statistics.per_site
         gram = unpack(total["gram"])
         size = gram.shape[0] // 2
-        return Sums(
+        return RegressionSums(
             gram=gram.reshape(2, size, 2, size).transpose(0, 2, 1, 3),
             moment=total["moment"].reshape(2, size),
             square=total["square"],

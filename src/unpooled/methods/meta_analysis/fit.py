@@ -9,9 +9,9 @@ import numpy as np
 
 from unpooled.disclosure.by_site import BySite
 from unpooled.errors import FitError
+from unpooled.maths.linear_algebra import unpack
 from unpooled.maths.meta_analysis import SMALLEST_ERROR, Heterogeneity, heterogeneity, pool, shrunken
-from unpooled.maths.quantile_draws import independent_normals
-from unpooled.maths.triangles import unpack
+from unpooled.maths.normal import independent_normals
 from unpooled.methods.aipw.fit import (
     EVERYBODY,
     coefficient_draws,

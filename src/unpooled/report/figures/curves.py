@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-from unpooled.data.kinds import numbers, stored_as
-from unpooled.data.presence import column as the
+from unpooled.data.stored_columns import column as the
+from unpooled.data.stored_columns import numbers, stored_as
 from unpooled.effects.summary import interval
 from unpooled.errors import StudyError, nearest
 from unpooled.report.figures import style

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.disclosure.by_site import BySite, Trace
-from unpooled.maths.borrowed_strength import partly_shared
+from unpooled.maths.partial_pooling import borrowed_shares
 from unpooled.methods.causal_rff.classes import em, gibbs
 from unpooled.methods.causal_rff.classes.cells import Cells, Counted, Variances, precision, prior_of, sums_of
 from unpooled.methods.causal_rff.classes.em import Learned, most_classes
@@ -98,4 +98,4 @@ def of_cells(
     """The outcomes themselves do not matter, only how much the people of each cell tell."""
     counted = Counted(people, jnp.zeros_like(people), jnp.zeros(2))
     seen = sums_of(*precision(cells, counted, variances))
-    return partly_shared(seen, prior_of(cells, active, variances.values))
+    return borrowed_shares(seen, prior_of(cells, active, variances.values))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.maths import partially_pooled as pooling
+from unpooled.maths import partial_pooling as pooling
 
 INNER = 3
 """EM steps of the variances between two rounds: the coordinator's own, they cost no round."""
@@ -118,18 +118,18 @@ def solve(cells: Cells, active: Array, counted: Counted, variances: Variances) -
     return Means(found.common + found.site, spread, evidence)
 
 
-def prior_of(cells: Cells, active: Array, values: Array) -> pooling.Prior:
+def prior_of(cells: Cells, active: Array, values: Array) -> pooling.PoolingPrior:
     root = jnp.sqrt(values)
-    return pooling.Prior(
+    return pooling.PoolingPrior(
         active[:, None] * cells.common * root[np.array(cells.common_of)],
         active[:, None] * cells.site * root[np.array(cells.site_of)],
     )
 
 
-def sums_of(weight: Float[Array, "m c"], score: Float[Array, "m c"]) -> pooling.Sums:
+def sums_of(weight: Float[Array, "m c"], score: Float[Array, "m c"]) -> pooling.PoolingSums:
     """The solve's statistics from precisions and scores by site and cell: diagonal, as cells are apart."""
     diagonal = jax.vmap(jnp.diag)(weight)
-    return pooling.Sums(jnp.diag(weight.sum(axis=0)), score.sum(axis=0), diagonal, diagonal, score)
+    return pooling.PoolingSums(jnp.diag(weight.sum(axis=0)), score.sum(axis=0), diagonal, diagonal, score)
 
 
 def precision(cells: Cells, counted: Counted, variances: Variances) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 from polyagamma import random_polyagamma
 
-from unpooled.maths import partially_pooled as pooling
+from unpooled.maths import partial_pooling as pooling
 from unpooled.methods.causal_rff.classes import cells as cell
 from unpooled.methods.causal_rff.classes.cells import Cells, Counted, Variances
 from unpooled.methods.causal_rff.classes.em import Learned, most_classes

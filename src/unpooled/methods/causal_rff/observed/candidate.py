@@ -17,7 +17,7 @@ from unpooled.methods.causal_rff.observed.modes import SiteTerms, VarianceMode
 from unpooled.methods.causal_rff.observed.regression import (
     Design,
     PartlyShared,
-    RegressionSums,
+    RegressionStatistics,
     outline,
     sums_of,
 )
@@ -43,7 +43,7 @@ class Regressed(NamedTuple):
 class LengthFit(NamedTuple):
     """The sums (to second order about the coefficients, for 0/1 outcomes) and the likeliest variances."""
 
-    sums: RegressionSums
+    sums: RegressionStatistics
     mode: VarianceMode
 
 

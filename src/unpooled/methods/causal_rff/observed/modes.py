@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array
 from scipy.optimize import minimize
 
-from unpooled.methods.causal_rff.observed.regression import SPREAD, RegressionSums
+from unpooled.methods.causal_rff.observed.regression import SPREAD, RegressionStatistics
 from unpooled.protocol.records import Arrays
 
 HAIR = 1e-4
@@ -40,15 +40,15 @@ class SiteTerms(Protocol):
         """Which of the point is learned beside them; it stays at its mode."""
         ...
 
-    def log_evidence(self, point: Array, sums: RegressionSums) -> Array:
+    def log_evidence(self, point: Array, sums: RegressionStatistics) -> Array:
         """Of the outcomes, and of the point a priori."""
         ...
 
-    def coefficients(self, point: Array, sums: RegressionSums, key: Array | None) -> dict[str, Array]:
+    def coefficients(self, point: Array, sums: RegressionStatistics, key: Array | None) -> dict[str, Array]:
         """A draw, or the mean: {common [2, f], site [m, 2, w], noise [2]}."""
         ...
 
-    def between_sites(self, point: Array, sums: RegressionSums) -> dict[str, Array]:
+    def between_sites(self, point: Array, sums: RegressionStatistics) -> dict[str, Array]:
         """How the sites hold together: the borrowed shares, and what was learned of it."""
         ...
 
@@ -62,7 +62,7 @@ class VarianceMode(NamedTuple):
 
 
 def find_mode(
-    terms: SiteTerms, sums: RegressionSums, start: np.ndarray | None = None, *, curvature: bool = True
+    terms: SiteTerms, sums: RegressionStatistics, start: np.ndarray | None = None, *, curvature: bool = True
 ) -> VarianceMode:
     """Maximise the evidence over all that is learned."""
     expected, curved = terms.expected, terms.variances
@@ -87,7 +87,7 @@ def find_mode(
 
 @partial(jax.jit, static_argnums=0)
 def _value_and_slope(
-    terms: SiteTerms, moving: Array, begun: Array, learned: Array, sums: RegressionSums
+    terms: SiteTerms, moving: Array, begun: Array, learned: Array, sums: RegressionStatistics
 ) -> tuple:
     def value(part: Array) -> Array:
         return -terms.log_evidence(begun.at[learned].set(part), sums)
@@ -96,7 +96,12 @@ def _value_and_slope(
 
 
 def _curvature(
-    terms: SiteTerms, at: np.ndarray, count: int, begun: np.ndarray, learned: np.ndarray, sums: RegressionSums
+    terms: SiteTerms,
+    at: np.ndarray,
+    count: int,
+    begun: np.ndarray,
+    learned: np.ndarray,
+    sums: RegressionStatistics,
 ) -> np.ndarray:
     """The Hessian in the first parameters by differences of exact slopes: jax.hessian compiles for 5 s."""
     slopes = [
@@ -107,28 +112,28 @@ def _curvature(
     return 0.5 * (found + found.T)
 
 
-def mean(terms: SiteTerms, sums: RegressionSums, mode: VarianceMode) -> Arrays:
+def mean(terms: SiteTerms, sums: RegressionStatistics, mode: VarianceMode) -> Arrays:
     """The coefficients' posterior mean at the likeliest point."""
     return _arrays(_mean(terms, jnp.asarray(mode.point), sums))
 
 
 @partial(jax.jit, static_argnums=0)
-def _mean(terms: SiteTerms, point: Array, sums: RegressionSums) -> dict[str, Array]:
+def _mean(terms: SiteTerms, point: Array, sums: RegressionStatistics) -> dict[str, Array]:
     return terms.coefficients(point, sums, None)
 
 
-def between_sites(terms: SiteTerms, sums: RegressionSums, mode: VarianceMode) -> Arrays:
+def between_sites(terms: SiteTerms, sums: RegressionStatistics, mode: VarianceMode) -> Arrays:
     """How the sites hold together, at the likeliest point."""
     return _arrays(_diagnostics(terms, jnp.asarray(mode.point), sums))
 
 
 @partial(jax.jit, static_argnums=0)
-def _diagnostics(terms: SiteTerms, point: Array, sums: RegressionSums) -> dict[str, Array]:
+def _diagnostics(terms: SiteTerms, point: Array, sums: RegressionStatistics) -> dict[str, Array]:
     return terms.between_sites(point, sums)
 
 
 def draw(
-    terms: SiteTerms, sums: RegressionSums, mode: VarianceMode, count: int, rng: np.random.Generator
+    terms: SiteTerms, sums: RegressionStatistics, mode: VarianceMode, count: int, rng: np.random.Generator
 ) -> Arrays:
     """Variances about their mode, coefficients from their exact posterior under each."""
     values, vectors = np.linalg.eigh(mode.precision)
@@ -139,7 +144,7 @@ def draw(
 
 
 @partial(jax.jit, static_argnums=0)
-def _draws(terms: SiteTerms, points: Array, sums: RegressionSums, keys: Array) -> dict[str, Array]:
+def _draws(terms: SiteTerms, points: Array, sums: RegressionStatistics, keys: Array) -> dict[str, Array]:
     return jax.lax.map(lambda leaves: terms.coefficients(leaves[0], sums, leaves[1]), (points, keys))
 
 

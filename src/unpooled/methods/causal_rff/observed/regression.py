@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from unpooled.maths import borrowed_strength
-from unpooled.maths import partially_pooled as pooling
+from unpooled.maths import partial_pooling as pooling
 from unpooled.maths.fourier import fourier_features
-from unpooled.maths.triangles import pack, unpack
+from unpooled.maths.linear_algebra import pack, unpack
 from unpooled.methods.causal_rff.settings import CausalRFFContext
 from unpooled.models.outcome_family import Family, Logit
 from unpooled.protocol.messages import Statistics
@@ -68,7 +67,7 @@ SPREAD = 1.5
 """Prior sd of every log-variance about what is expected."""
 
 
-class RegressionSums(NamedTuple):
+class RegressionStatistics(NamedTuple):
     """By arm; `cross` and `site_score` by site, of the first features only, in which a site may differ."""
 
     gram: Float[Array, "2 f f"]
@@ -135,11 +134,11 @@ def linear_predictor(features: Array, common: Array, site: Array) -> Float[Array
     return seen @ jnp.asarray(CODES).T
 
 
-def sums_of(reply: Statistics, index: int) -> RegressionSums:
+def sums_of(reply: Statistics, index: int) -> RegressionStatistics:
     """One entry of an aggregated reply."""
     parts: dict[str, Any] = {**reply.summed, **reply.per_site}
-    found = {name: jnp.asarray(parts[name][index]) for name in RegressionSums._fields}
-    return RegressionSums(**{**found, "gram": unpack(found["gram"])})
+    found = {name: jnp.asarray(parts[name][index]) for name in RegressionStatistics._fields}
+    return RegressionStatistics(**{**found, "gram": unpack(found["gram"])})
 
 
 class Outline(eqx.Module):
@@ -170,14 +169,14 @@ def outline(design: Design, width: int, *, differ: bool, binary: bool) -> Outlin
     )
 
 
-def assemble(sums: RegressionSums, noise: Array) -> pooling.Sums:
+def assemble(sums: RegressionStatistics, noise: Array) -> pooling.PoolingSums:
     """The solve's statistics, in units of the noise."""
     codes = jnp.asarray(CODES)
     both = codes[:, :, None] * codes[:, None, :] / noise[:, None, None]
     each = codes / noise[:, None]
     sites, _, width, size = sums.cross.shape
     cross = jnp.einsum("auv,mawf->muwvf", both, sums.cross)
-    return pooling.Sums(
+    return pooling.PoolingSums(
         gram=jnp.einsum("auv,afg->ufvg", both, sums.gram).reshape(2 * size, 2 * size),
         score=jnp.einsum("au,af->uf", each, sums.score).reshape(-1),
         site_gram=cross[..., :width].reshape(sites, 2 * width, 2 * width),
@@ -186,12 +185,14 @@ def assemble(sums: RegressionSums, noise: Array) -> pooling.Sums:
     )
 
 
-def prior_of(outline: Outline, variances: Array) -> pooling.Prior:
+def prior_of(outline: Outline, variances: Array) -> pooling.PoolingPrior:
     root = jnp.sqrt(variances)
-    return pooling.Prior(jnp.diag(root[np.array(outline.common)]), jnp.diag(root[np.array(outline.site)]))
+    return pooling.PoolingPrior(
+        jnp.diag(root[np.array(outline.common)]), jnp.diag(root[np.array(outline.site)])
+    )
 
 
-def beyond_solve(outline: Outline, log_variances: Array, sums: RegressionSums) -> Array:
+def beyond_solve(outline: Outline, log_variances: Array, sums: RegressionStatistics) -> Array:
     """The log evidence beside the solve's: of noise and outcomes alone, and of the log-variances a priori."""
     noise = jnp.exp(log_variances[-2:])  # one, for 0/1 outcomes
     rest = jnp.sum(sums.people * jnp.log(2.0 * jnp.pi * noise) + sums.square / noise)
@@ -221,11 +222,11 @@ class PartlyShared(eqx.Module):
     def others(self) -> np.ndarray:
         return np.zeros(0, int)
 
-    def log_evidence(self, point: Array, sums: RegressionSums) -> Array:
+    def log_evidence(self, point: Array, sums: RegressionStatistics) -> Array:
         found = pooling.posterior(*self._solve(point, sums))
         return found.log_evidence + beyond_solve(self.outline, point, sums)
 
-    def coefficients(self, point: Array, sums: RegressionSums, key: Array | None) -> dict[str, Array]:
+    def coefficients(self, point: Array, sums: RegressionStatistics, key: Array | None) -> dict[str, Array]:
         seen, prior = self._solve(point, sums)
         found = pooling.coefficients(pooling.posterior(seen, prior), prior, key)
         return {
@@ -234,10 +235,12 @@ class PartlyShared(eqx.Module):
             "noise": jnp.exp(point[-2:]),
         }
 
-    def between_sites(self, point: Array, sums: RegressionSums) -> dict[str, Array]:
-        return {"borrowed": borrowed_strength.partly_shared(*self._solve(point, sums))}
+    def between_sites(self, point: Array, sums: RegressionStatistics) -> dict[str, Array]:
+        return {"borrowed": pooling.borrowed_shares(*self._solve(point, sums))}
 
-    def _solve(self, point: Array, sums: RegressionSums) -> tuple[pooling.Sums, pooling.Prior]:
+    def _solve(
+        self, point: Array, sums: RegressionStatistics
+    ) -> tuple[pooling.PoolingSums, pooling.PoolingPrior]:
         variances = jnp.exp(point)
         return assemble(sums, variances[-2:]), prior_of(self.outline, variances)
 

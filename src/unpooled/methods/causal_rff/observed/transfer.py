@@ -18,7 +18,7 @@ from unpooled.errors import StudyError
 from unpooled.maths import site_covariance as solve
 from unpooled.methods.causal_rff.observed.regression import (
     Outline,
-    RegressionSums,
+    RegressionStatistics,
     assemble,
     beyond_solve,
     learned_variances,
@@ -103,14 +103,14 @@ class PairedSites(eqx.Module):
     def others(self) -> np.ndarray:
         return len(self.outline.expected) + np.arange(self.between.size)
 
-    def log_evidence(self, point: Array, sums: RegressionSums) -> Array:
+    def log_evidence(self, point: Array, sums: RegressionStatistics) -> Array:
         logs, free = self._parted(point)
         found = solve.posterior(*self._solve(point, sums)).log_evidence
         return (
             found + beyond_solve(self.outline, logs, sums) - 0.5 * jnp.sum((free / self.between.SPREAD) ** 2)
         )
 
-    def coefficients(self, point: Array, sums: RegressionSums, key: Array | None) -> dict[str, Array]:
+    def coefficients(self, point: Array, sums: RegressionStatistics, key: Array | None) -> dict[str, Array]:
         seen, prior = self._solve(point, sums)
         found = solve.coefficients(solve.posterior(seen, prior), prior, key)
         site = found.reshape(self.between.sites, 2, -1)
@@ -120,20 +120,22 @@ class PairedSites(eqx.Module):
             "noise": jnp.exp(self._parted(point)[0][-2:]),
         }
 
-    def between_sites(self, point: Array, sums: RegressionSums) -> dict[str, Array]:
+    def between_sites(self, point: Array, sums: RegressionStatistics) -> dict[str, Array]:
         shown = self.between.shown(self._parted(point)[1])
-        return {"borrowed": solve.borrowed(*self._solve(point, sums)), self.between.name: shown}
+        return {"borrowed": solve.borrowed_shares(*self._solve(point, sums)), self.between.name: shown}
 
     def _parted(self, point: Array) -> tuple[Array, Array]:
         last = len(self.outline.expected)
         return point[:last], point[last:]
 
-    def _solve(self, point: Array, sums: RegressionSums) -> tuple[solve.Sums, solve.Prior]:
+    def _solve(
+        self, point: Array, sums: RegressionStatistics
+    ) -> tuple[solve.SiteCovarianceSums, solve.SiteCovariancePrior]:
         logs, free = self._parted(point)
         variances = jnp.exp(logs)
         seen = assemble(sums, variances[-2:])
-        prior = solve.Prior(self.between.factor(free), variances[np.array(self.outline.common)])
-        return solve.Sums(seen.site_gram, seen.site_score), prior
+        prior = solve.SiteCovariancePrior(self.between.factor(free), variances[np.array(self.outline.common)])
+        return solve.SiteCovarianceSums(seen.site_gram, seen.site_score), prior
 
 
 def make_paired(outline: Outline, between: Covariance | Transfer) -> PairedSites:

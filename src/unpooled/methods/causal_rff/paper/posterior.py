@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.maths.metropolis import independence
+from unpooled.maths.mcmc import independence
 from unpooled.methods.causal_rff.paper.functions import StructuralFunctions, log_normal
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.maths import networks
-from unpooled.maths.wishart import Wishart, divergence, draw_factors, two_arm_wishart
+from unpooled.maths.covariance import Wishart, divergence, draw_factors, two_arm_wishart
 from unpooled.methods.fedci.effects import WeightDraws, shared_arms
 from unpooled.methods.fedci.model import Kernel
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from unpooled.maths.conditional_normal import given_seen
+from unpooled.maths.normal import given_seen
 
 SIZE = 6
 

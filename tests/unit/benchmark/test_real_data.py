@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 import unpooled as up
-from unpooled.benchmark import real
+from unpooled.benchmark import real_data
 from unpooled.benchmark.cases import Case
-from unpooled.benchmark.cuts import CUTS, LEAST
+from unpooled.benchmark.real_data import LEAST, PARTITIONS
 from unpooled.benchmark.scores import Estimate, score
 from unpooled.benchmark.tables import TABLES
 from unpooled.diagnostics.preview import preview
@@ -30,7 +30,7 @@ STRICT = replace(Limits(), share=float("inf"))
 
 
 def _cut(name: str, sites: int = SITES, least: int = LEAST) -> np.ndarray:
-    return CUTS[name](COVARIATES, TREATMENT, sites, np.random.default_rng(1), least)
+    return PARTITIONS[name](COVARIATES, TREATMENT, sites, np.random.default_rng(1), least)
 
 
 def _sizes(site: np.ndarray) -> list[int]:
@@ -50,7 +50,7 @@ def cases() -> dict[str, Case]:
     present = [name for name, package in packages.items() if find_spec(package)]
     if not present:
         pytest.skip("neither causallib nor causaldata is installed")
-    return {f"{name}-{cut}": TABLES[f"{name}-{cut}"].case(2, None) for name in present for cut in CUTS}
+    return {f"{name}-{cut}": TABLES[f"{name}-{cut}"].case(2, None) for name in present for cut in PARTITIONS}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def _named(cases: dict[str, Case], start: str) -> dict[str, Case]:
     return found or pytest.skip(f"the package with the data of {start} is not installed")
 
 
-@pytest.mark.parametrize("name", CUTS)
+@pytest.mark.parametrize("name", PARTITIONS)
 @pytest.mark.parametrize("least", [LEAST, 50])
 def test_every_site_keeps_enough_people_of_both_arms(name: str, least: int) -> None:
     site = _cut(name, least=least)
@@ -82,7 +82,7 @@ def test_every_site_keeps_enough_people_of_both_arms(name: str, least: int) -> N
 def test_where_an_arm_is_too_small_its_people_are_shared_out_evenly() -> None:
     few = np.zeros(1000, dtype=int)
     few[:10] = 1
-    site = CUTS["random"](COVARIATES, few, SITES, np.random.default_rng(1), LEAST)
+    site = PARTITIONS["random"](COVARIATES, few, SITES, np.random.default_rng(1), LEAST)
     assert np.bincount(site[:10], minlength=SITES).min() == 2
 
 
@@ -102,7 +102,7 @@ def test_a_rare_value_makes_no_cluster_of_its_own() -> None:
     flag = np.zeros((1000, 1))
     flag[:3] = 1.0
     covariates = np.hstack([COVARIATES, flag])
-    site = CUTS["cluster"](covariates, TREATMENT, SITES, np.random.default_rng(1), LEAST)
+    site = PARTITIONS["cluster"](covariates, TREATMENT, SITES, np.random.default_rng(1), LEAST)
     assert min(_sizes(site)) > 100
 
 
@@ -185,10 +185,12 @@ def test_acic_covariates_are_numbers_under_short_names(acic: dict[str, Case]) ->
 
 
 def test_replicates_are_files_of_their_own(acic: dict[str, Case]) -> None:
-    truths = [case.train_truth["mu1"].tolist() for case in (real.acic(3, "random", 5), acic["acic-random"])]
+    truths = [
+        case.train_truth["mu1"].tolist() for case in (real_data.acic(3, "random", 5), acic["acic-random"])
+    ]
     assert not set(truths[0]) & set(truths[1])
     with pytest.raises(DataError, match=r"zymu_11\.csv"):
-        real.acic(11, "random", 5)
+        real_data.acic(11, "random", 5)
 
 
 def test_all_nhefs_people_train_and_are_asked_about(nhefs: dict[str, Case]) -> None:
@@ -206,7 +208,7 @@ def test_all_nhefs_people_train_and_are_asked_about(nhefs: dict[str, Case]) -> N
 
 
 def test_the_replicate_seeds_the_cut_of_nhefs(nhefs: dict[str, Case]) -> None:
-    again, other = real.nhefs(2, "random", 4), real.nhefs(3, "random", 4)
+    again, other = real_data.nhefs(2, "random", 4), real_data.nhefs(3, "random", 4)
     before = nhefs["nhefs-random"].train["site1"]
     pd.testing.assert_frame_equal(again.train["site1"], before)
     assert not other.train["site1"]["y"].equals(before["y"])
@@ -243,19 +245,19 @@ def test_nhefs_scores_hold_no_pehe(nhefs: dict[str, Case]) -> None:
 @pytest.mark.parametrize("places", [None, ["no-such-folder"]])
 def test_an_absent_package_is_named(places: list[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = None if places is None else SimpleNamespace(submodule_search_locations=places)
-    monkeypatch.setattr(real, "find_spec", lambda name: spec)
+    monkeypatch.setattr(real_data, "find_spec", lambda name: spec)
     with pytest.raises(DataError, match="pip install --no-deps causallib") as raised:
-        real.acic(1, "random", 5)
+        real_data.acic(1, "random", 5)
     assert raised.value.found == ("it is not installed" if places is None else "no x.csv in it")
 
 
 def test_nhefs_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "causaldata", None)
     with pytest.raises(DataError, match=r"unpooled\[demo\]"):
-        real.nhefs(1, "random", 4)
+        real_data.nhefs(1, "random", 4)
 
 
 def test_every_cut_of_both_has_a_table() -> None:
-    for cut in CUTS:
+    for cut in PARTITIONS:
         assert (TABLES[f"acic-{cut}"].sites, TABLES[f"acic-{cut}"].replicates) == ((5,), 10)
         assert (TABLES[f"nhefs-{cut}"].sites, TABLES[f"nhefs-{cut}"].replicates) == ((4,), 3)

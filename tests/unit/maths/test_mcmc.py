@@ -9,7 +9,7 @@ import pytest
 from jaxtyping import Array
 from scipy import stats
 
-from unpooled.maths.metropolis import Chains, independence
+from unpooled.maths.mcmc import Chains, independence
 
 # z ~ N(0, 1), y | z ~ N(z, ½²), y = 0.8: the posterior is N(0.64, 0.2).
 SEEN, NOISE_VARIANCE = 0.8, 0.25

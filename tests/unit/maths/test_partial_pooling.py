@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from oracle.partly_shared import People, joint, make_people, sums_of
-from unpooled.maths.partially_pooled import (
-    Prior,
-    Sums,
+from unpooled.maths.partial_pooling import (
+    PoolingPrior,
+    PoolingSums,
     coefficients,
     expectation_step,
     posterior,
@@ -23,23 +23,23 @@ PEOPLE = make_people(3)
 P, Q = PEOPLE.design.shape[1], PEOPLE.own.shape[1]
 RNG = np.random.default_rng(5)
 PRIORS = {
-    "full": Prior(RNG.normal(size=(P, P + 1)), RNG.normal(size=(Q, Q))),
-    "one coefficient known": Prior(np.diag([1.0, 0.7, 0.0, 2.0]), np.diag([0.5, 0.0])),
-    "sites alike": Prior(np.eye(P), np.zeros((Q, Q))),
-    "nothing free": Prior(np.zeros((P, 1)), np.zeros((Q, 1))),
+    "full": PoolingPrior(RNG.normal(size=(P, P + 1)), RNG.normal(size=(Q, Q))),
+    "one coefficient known": PoolingPrior(np.diag([1.0, 0.7, 0.0, 2.0]), np.diag([0.5, 0.0])),
+    "sites alike": PoolingPrior(np.eye(P), np.zeros((Q, Q))),
+    "nothing free": PoolingPrior(np.zeros((P, 1)), np.zeros((Q, 1))),
 }
 
 
 @pytest.fixture(params=PRIORS, scope="module")
-def prior(request: pytest.FixtureRequest) -> Prior:
+def prior(request: pytest.FixtureRequest) -> PoolingPrior:
     return jax.tree.map(jnp.asarray, PRIORS[request.param])
 
 
-def _brute(prior: Prior):
+def _brute(prior: PoolingPrior):
     return joint(PEOPLE, prior.common @ prior.common.T, prior.site @ prior.site.T)
 
 
-def test_evidence_and_means_are_the_dense_ones(prior: Prior) -> None:
+def test_evidence_and_means_are_the_dense_ones(prior: PoolingPrior) -> None:
     exact = _brute(prior)
     fitted = posterior(sums_of(PEOPLE), prior)
     found = coefficients(fitted, prior)
@@ -48,7 +48,7 @@ def test_evidence_and_means_are_the_dense_ones(prior: Prior) -> None:
     np.testing.assert_allclose(stacked, exact.mean, rtol=1e-12, atol=1e-12)
 
 
-def test_variances_at_a_site_are_the_dense_ones(prior: Prior) -> None:
+def test_variances_at_a_site_are_the_dense_ones(prior: PoolingPrior) -> None:
     exact = _brute(prior)
     rng = np.random.default_rng(6)
     rows, own = rng.normal(size=(5, P)), rng.normal(size=(5, Q))
@@ -79,7 +79,7 @@ def test_draws_have_the_posteriors_mean_and_covariance(name: str) -> None:
 def _evidence(values: jnp.ndarray) -> jnp.ndarray:
     """Variances of θ, of the sites' first and second term, and of a noise that all rows share."""
     root = jnp.sqrt(values)
-    prior = Prior(root[0] * jnp.eye(P), jnp.diag(root[1:3]))
+    prior = PoolingPrior(root[0] * jnp.eye(P), jnp.diag(root[1:3]))
     sums = jax.tree.map(lambda leaf: leaf / values[3], sums_of(_with_noise(1.0)))
     noise = len(PEOPLE.outcome) * jnp.log(values[3]) + np.sum(PEOPLE.outcome**2) / values[3]
     return posterior(sums, prior).log_evidence - 0.5 * noise
@@ -126,7 +126,9 @@ def test_the_evidence_never_falls_from_step_to_step() -> None:
 def _work(sites: int) -> tuple[int, set[tuple[int, ...]]]:
     """Numbers written down on the way, and the sizes of the matrices that are factorised."""
     p, q = 5, 3
-    sums = Sums(*(np.zeros(shape) for shape in ((p, p), (p,), (sites, q, q), (sites, q, p), (sites, q))))
+    sums = PoolingSums(
+        *(np.zeros(shape) for shape in ((p, p), (p,), (sites, q, q), (sites, q, p), (sites, q)))
+    )
     written, factorised = 0, set()
 
     def walk(jaxpr) -> None:
@@ -139,7 +141,7 @@ def _work(sites: int) -> tuple[int, set[tuple[int, ...]]]:
                 if hasattr(inner, "jaxpr"):
                     walk(inner.jaxpr)
 
-    walk(jax.make_jaxpr(lambda s: posterior(s, Prior(jnp.eye(p), jnp.eye(q))))(sums).jaxpr)
+    walk(jax.make_jaxpr(lambda s: posterior(s, PoolingPrior(jnp.eye(p), jnp.eye(q))))(sums).jaxpr)
     return written, factorised
 
 

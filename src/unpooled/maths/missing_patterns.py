@@ -1,24 +1,28 @@
-"""Mean and covariance of a Gaussian by maximum likelihood, from sums by missing pattern."""
+"""Tables with missing values as sums by missing pattern, and a Gaussian's moments estimated from them.
+
+A pattern is the set of columns that a row observes. The sums add up over sites, so the estimate from several
+sites is the pooled one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from unpooled.errors import DataError
-from unpooled.maths.patterns import Pattern, merged
 
 ROUNDING = 1e-13
-"""A variance below this share of the mean square about the centre is rounding: the column is constant."""
+"""A column whose variance is below this share of its mean square about the centre counts as constant."""
 SINGULAR = 1e-10
-"""Below this eigenvalue, in units of the columns' variances, a covariance counts as not estimable."""
+"""A covariance with an eigenvalue below this, in units of the column variances, counts as not estimable."""
 
 
-class Moments(NamedTuple):
-    """μ̂ about the centre, and Σ̂ with divisor n; how many EM steps, and whether they came to rest."""
+class MomentEstimate(NamedTuple):
+    """μ̂ relative to the centre, Σ̂ with divisor n, and the number of EM steps and whether they converged."""
 
     mean: Float[np.ndarray, " d"]
     covariance: Float[np.ndarray, "d d"]
@@ -27,26 +31,27 @@ class Moments(NamedTuple):
     converged: bool
 
 
-def moments(patterns: Sequence[Pattern], *, tolerance: float = 1e-12, steps: int = 10_000) -> Moments:
-    """Maximum likelihood by EM from the sums alone, until no number moves by `tolerance` column variances.
+def moments(patterns: Sequence[Pattern], *, tolerance: float = 1e-12, steps: int = 10_000) -> MomentEstimate:
+    """Maximum likelihood by EM, until no parameter changes by more than `tolerance` column variances.
 
     A constant column has variance 0. The covariance of two columns that are never observed together is not
-    in the likelihood, nor in d²: what is returned for it is where EM came to from uncorrelated columns.
+    identified; the value returned for it is the one EM reaches from uncorrelated columns.
     """
     stack = stacked(patterns)
     fit = climbed(stack, tolerance, steps)
     mean, covariance = stack.centre.copy(), np.zeros((len(stack.centre),) * 2)
     mean[stack.columns] += fit.mean * stack.scale
     covariance[np.ix_(stack.columns, stack.columns)] = fit.covariance * np.outer(stack.scale, stack.scale)
-    # Back from standard units: every observed value's density is divided by its column's scale.
+    # Back to the original units: the density of every observed value is divided by its column's scale.
     height = fit.log_likelihood - float(stack.rows @ stack.seen @ np.log(stack.scale))
-    return Moments(mean, covariance, height, fit.iterations, fit.converged)
+    return MomentEstimate(mean, covariance, height, fit.iterations, fit.converged)
 
 
 class Stack(NamedTuple):
-    """Patterns in standard units, stacked: 0 wherever a column is not observed. Only columns that vary.
+    """Patterns stacked into arrays, in standard units; 0 where a column is not observed.
 
-    `known`, `unknown` and `itself` are masks: both columns observed, both missing, a column with itself.
+    Constant columns are left out. `known`, `unknown` and `itself` are masks of pairs of columns: both
+    observed, both missing, and an observed column with itself.
     """
 
     seen: Float[np.ndarray, "p k"]
@@ -62,11 +67,13 @@ class Stack(NamedTuple):
 
 
 def stacked(patterns: Sequence[Pattern]) -> Stack:
-    """Equal patterns count as one, in an order of their own: neither sites nor their order matter."""
+    """Stack the patterns, equal ones merged and sorted, so that the order of sites does not matter."""
     patterns = [pattern for pattern in merged([patterns]) if pattern.count]
     if not patterns:
         raise DataError(
-            "a test of missing values needs rows", found="no row with a value", remedy="check the columns"
+            "a test of missing values needs rows",
+            found="no row with an observed value",
+            remedy="check the columns of the study",
         )
     seen = np.array([pattern.observed for pattern in patterns])
     rows = np.array([pattern.count for pattern in patterns], float)
@@ -104,8 +111,8 @@ def stacked(patterns: Sequence[Pattern]) -> Stack:
     )
 
 
-def climbed(stack: Stack, tolerance: float = 1e-12, steps: int = 10_000) -> Moments:
-    """EM in standard units from uncorrelated columns, every third step from an extrapolation of two."""
+def climbed(stack: Stack, tolerance: float = 1e-12, steps: int = 10_000) -> MomentEstimate:
+    """EM in standard units from uncorrelated columns; every third step starts from an extrapolation."""
     size = len(stack.columns)
     now, done, near, height = np.vstack([np.zeros(size), np.eye(size)]), 0, size == 0, 0.0
     try:
@@ -119,15 +126,15 @@ def climbed(stack: Stack, tolerance: float = 1e-12, steps: int = 10_000) -> Mome
             height, _ = _step(stack, now)
     except np.linalg.LinAlgError:
         raise DataError(
-            "the columns' covariance must be estimable",
+            "the covariance of the columns must be estimable",
             found=f"a combination of {size} columns that does not vary over {int(stack.rows.sum())} rows",
-            remedy="leave out a column that others determine or that few rows observe, or add rows",
+            remedy="leave out a column that the others determine or that few rows observe, or add rows",
         ) from None
-    return Moments(now[0], now[1:], height, done, near)
+    return MomentEstimate(now[0], now[1:], height, done, near)
 
 
 def _leapt(stack: Stack, last: tuple[np.ndarray, np.ndarray, np.ndarray], height: float) -> np.ndarray:
-    """SQUAREM (Varadhan and Roland 2008): a step from the extrapolation, where log L is not lower there."""
+    """SQUAREM (Varadhan and Roland 2008): a step from the extrapolation, unless log L is lower there."""
     now, first, second = last
     change, bend = first - now, second - 2.0 * first + now
     length = max(1.0, float(np.linalg.norm(change) / np.linalg.norm(bend))) if bend.any() else 1.0
@@ -135,12 +142,12 @@ def _leapt(stack: Stack, last: tuple[np.ndarray, np.ndarray, np.ndarray], height
         reached, third = _step(stack, now + 2.0 * length * change + length**2 * bend)
     except np.linalg.LinAlgError:
         return second
-    # Near the top, rounding decides which of two heights is the larger.
+    # Near the maximum, rounding decides which of two log likelihoods is larger.
     return third if reached >= height - 1e-12 * abs(height) else second
 
 
 def _step(stack: Stack, now: Float[np.ndarray, "k+1 k"]) -> tuple[float, Float[np.ndarray, "k+1 k"]]:
-    """log L at μ (the first row) and Σ (the others), without its constant, and EM's next μ and Σ."""
+    """log L (without its constant) at μ, the first row, and Σ, the others; and the next μ and Σ by EM."""
     mean, covariance = now[0], now[1:]
     if np.linalg.eigvalsh(covariance)[0] < SINGULAR:
         raise np.linalg.LinAlgError
@@ -149,12 +156,12 @@ def _step(stack: Stack, now: Float[np.ndarray, "k+1 k"]) -> tuple[float, Float[n
     away = seen * (stack.mean - mean)
     weighted = rows[:, None] * away
     square = stack.scatter + weighted[:, :, None] * away[:, None, :]
-    # NumPy solves a stack of systems at once, SciPy's triangular solve one after the other.
+    # NumPy solves a stack of systems at once, SciPy's triangular solve one at a time.
     half = np.linalg.solve(root, np.concatenate([seen[:, :, None] * covariance, square], axis=2))
     whole = np.linalg.solve(root.mT, half)
-    # Σ_p⁻¹Σ_p·: what the observed columns tell of a missing one; an observed one is itself.
+    # Σ_p⁻¹Σ_p·: the regression of missing columns on observed ones; the identity for observed columns.
     gain = whole[:, :, :size] * (1.0 - seen)[:, None, :] + stack.itself
-    # Σ − Σ_·pΣ_p⁻¹Σ_p·: what they leave open of the missing columns.
+    # Σ − Σ_·pΣ_p⁻¹Σ_p·: the conditional covariance of the missing columns.
     half = half[:, :, :size]
     left = stack.unknown * (covariance - half.mT @ half)
     shift = (weighted[:, None, :] @ gain).sum(axis=(0, 1)) / rows.sum()
@@ -167,5 +174,59 @@ def _step(stack: Stack, now: Float[np.ndarray, "k+1 k"]) -> tuple[float, Float[n
 
 
 def roots(stack: Stack, covariance: np.ndarray) -> Float[np.ndarray, "p k k"]:
-    """L of every Σ_p = LLᵀ, with 1 on the diagonal of what p does not observe."""
+    """The factor L of every Σ_p = LLᵀ, with 1 on the diagonal of columns that p does not observe."""
     return np.linalg.cholesky(stack.known * covariance + np.eye(len(covariance)) - stack.itself)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The rows that observe the same o of d columns: their number, sums and cross-products about a centre."""
+
+    observed: Bool[np.ndarray, " d"]
+    count: int
+    sum: Float[np.ndarray, " o"]
+    cross: Float[np.ndarray, "o o"]
+
+
+class Suppressed(NamedTuple):
+    """The patterns with enough rows, and how many patterns and rows were dropped."""
+
+    kept: tuple[Pattern, ...]
+    patterns: int
+    rows: int
+
+
+def patterns_of(values: Float[np.ndarray, "n d"], centre: Float[np.ndarray, " d"]) -> tuple[Pattern, ...]:
+    """The patterns of one table, with NaN for missing values; rows without an observed value are left out.
+
+    The centre should be near the column means: with a distant one, the squares lose the spread to rounding.
+
+    >>> table = np.array([[1.0, 2.0], [3.0, np.nan], [5.0, np.nan], [np.nan, np.nan]])
+    >>> [(p.observed.tolist(), p.count, p.sum.tolist()) for p in patterns_of(table, np.array([2.0, 2.0]))]
+    [([True, False], 2, [4.0]), ([True, True], 1, [-1.0, 0.0])]
+    """
+    seen = ~np.isnan(values)
+    found = []
+    for observed in np.unique(seen[seen.any(axis=1)], axis=0):
+        rows = values[np.all(seen == observed, axis=1)][:, observed] - centre[observed]
+        found.append(Pattern(observed, len(rows), rows.sum(axis=0), rows.T @ rows))
+    return tuple(found)
+
+
+def merged(sites: Iterable[Sequence[Pattern]]) -> tuple[Pattern, ...]:
+    """The patterns of several sites, equal ones added up; all sites must have used the same centre."""
+    together: dict[tuple[bool, ...], Pattern] = {}
+    for new in (pattern for site in sites for pattern in site):
+        key = tuple(new.observed.tolist())
+        old = together.get(key)
+        if old is not None:
+            new = Pattern(new.observed, old.count + new.count, old.sum + new.sum, old.cross + new.cross)
+        together[key] = new
+    return tuple(together[key] for key in sorted(together))
+
+
+def suppressed(patterns: Sequence[Pattern], least: int) -> Suppressed:
+    """Drop the patterns with fewer than `least` rows."""
+    kept = tuple(pattern for pattern in patterns if pattern.count >= least)
+    rows = sum(pattern.count for pattern in patterns) - sum(pattern.count for pattern in kept)
+    return Suppressed(kept, len(patterns) - len(kept), rows)

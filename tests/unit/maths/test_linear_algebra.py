@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from unpooled.maths.threads import one_blas_thread
+from unpooled.maths.linear_algebra import one_blas_thread
 
 
 def _threads() -> list[int]:

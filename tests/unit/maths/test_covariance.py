@@ -1,4 +1,4 @@
-"""Wishart draws and divergences, against their moments, SciPy's density and Monte Carlo."""
+"""Covariances between two arms; Wishart draws and divergences against moments, SciPy and Monte Carlo."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from unpooled.maths.wishart import Wishart, divergence, draw_factors, two_arm_wishart
+from unpooled.maths import covariance
+from unpooled.maths.covariance import Wishart, divergence, draw_factors, two_arm_wishart
 
 DRAWS = 40_000
 
@@ -70,3 +71,22 @@ def test_draws_move_with_the_degrees_of_freedom_as_their_mean_does() -> None:
 
     slope = np.asarray(jax.jacfwd(mean)(Q.degrees))
     np.testing.assert_allclose(slope, scale(Q), atol=0.01)
+
+
+PARAMETERS = np.array([0.3, -0.7, -0.2])
+
+
+def test_the_factor_is_lower_triangular_with_a_positive_diagonal() -> None:
+    expected = [[np.exp(0.3), 0.0], [-0.7, np.exp(-0.2)]]
+    np.testing.assert_allclose(covariance.arm_factor(PARAMETERS), expected, rtol=1e-12)
+
+
+def test_a_batch_of_parameters_gives_a_batch_of_factors() -> None:
+    many = np.stack([PARAMETERS, 2 * PARAMETERS])
+    np.testing.assert_allclose(covariance.arm_factor(many)[1], covariance.arm_factor(many[1]))
+
+
+def test_every_pair_of_people_gets_the_entry_of_their_arms() -> None:
+    matrix = np.array([[1.0, 2.0], [3.0, 4.0]])
+    found = covariance.between_arms(matrix, np.array([0.0, 1.0]), np.array([1.0, 0.0, 1.0]))
+    np.testing.assert_array_equal(found, [[2.0, 1.0, 2.0], [4.0, 3.0, 4.0]])

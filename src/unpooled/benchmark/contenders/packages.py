@@ -1,0 +1,159 @@
+"""Learners from other packages: EconML, causalml and stochtree, each imported only when it is used."""
+
+# pyright: basic, reportMissingImports=false, reportArgumentType=false, reportCallIssue=false
+# (these packages are optional, and only partly typed)
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import LassoCV
+
+from unpooled.benchmark.contenders.peer import Learner, PeerPrediction, PeerTable, Predict, logistic, peer
+
+STOCHTREE_SAMPLES = {"num_gfr": 10, "num_burnin": 100, "num_mcmc": 400}
+
+
+def _econml(make: Callable[[int], Any], *, interval: bool) -> Learner:
+    """A learner of EconML, with the base models that its user guide uses."""
+
+    def learner(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = make(seed).fit(train.y, train.w, X=train.x)
+        rng = np.random.default_rng(seed)
+
+        def predict(x: np.ndarray) -> PeerPrediction:
+            effect = np.asarray(model.effect(x)).ravel()
+            if not interval:
+                return PeerPrediction(effect)
+            # EconML's normal intervals are turned into draws, so that all intervals are scored alike.
+            sd = np.asarray(model.effect_inference(x).stderr).ravel()
+            return PeerPrediction(effect, None, effect + sd * rng.standard_normal((400, len(x))))
+
+        return predict
+
+    return learner
+
+
+def _forest(seed: int) -> RandomForestRegressor:
+    return RandomForestRegressor(200, min_samples_leaf=5, random_state=seed)
+
+
+def _x_learner(seed: int) -> Any:
+    from econml.metalearners import XLearner
+
+    return XLearner(models=_forest(seed), propensity_model=logistic())
+
+
+def _dr_learner(seed: int) -> Any:
+    from econml.dr import DRLearner
+
+    return DRLearner(
+        model_propensity=logistic(),
+        model_regression=_forest(seed),
+        model_final=_forest(seed),
+        min_propensity=0.05,  # EconML's default of 1e-6 would let a few people have a weight of a million
+        random_state=seed,
+        cv=3,
+    )
+
+
+def _linear_dml(seed: int) -> Any:
+    from econml.dml import LinearDML
+
+    return LinearDML(model_y=LassoCV(), model_t=logistic(), discrete_treatment=True, random_state=seed, cv=3)
+
+
+def _causal_forest(seed: int) -> Any:
+    from econml.dml import CausalForestDML
+
+    return CausalForestDML(
+        model_y=_forest(seed),
+        model_t=logistic(),
+        discrete_treatment=True,
+        n_estimators=500,
+        random_state=seed,
+        cv=3,
+    )
+
+
+def _causalml(name: str) -> Learner:
+    """A meta-learner of causalml with boosted trees."""
+
+    def learner(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
+        from causalml.inference import meta
+        from xgboost import XGBRegressor
+
+        score = logistic().fit(train.x, train.w)
+        propensity = score.predict_proba(train.x)[:, 1]
+        trees = XGBRegressor(
+            n_estimators=200, max_depth=3, learning_rate=0.05, subsample=0.8, random_state=seed
+        )
+        model = getattr(meta, name)(trees, control_name=0)
+        model.fit(X=train.x, treatment=train.w, y=train.y, p=propensity)
+
+        def predict(x: np.ndarray) -> PeerPrediction:
+            return PeerPrediction(np.asarray(model.predict(X=x, p=score.predict_proba(x)[:, 1])).ravel())
+
+        return predict
+
+    return learner
+
+
+def bart(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
+    """One BART regression of the outcome per arm, by stochtree; its draws give draws of the effects."""
+    from stochtree import BARTModel
+
+    arms = []
+    for arm in (0, 1):
+        x, y = train.arm(arm)
+        model = BARTModel()
+        model.sample(X_train=x, y_train=y, general_params={"random_seed": seed + 1}, **STOCHTREE_SAMPLES)
+        arms.append(model)
+
+    def predict(x: np.ndarray) -> PeerPrediction:
+        control, treated = (np.asarray(arm.predict(X=x, terms="y_hat")) for arm in arms)
+        draws = (treated - control).T
+        return PeerPrediction(draws.mean(axis=0), control.mean(axis=1), draws)
+
+    return predict
+
+
+def bcf(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
+    """The Bayesian causal forest of stochtree, with a logistic propensity score as its authors recommend."""
+    from stochtree import BCFModel
+
+    score = logistic().fit(train.x, train.w)
+    model = BCFModel()
+    model.sample(
+        X_train=train.x,
+        Z_train=train.w.astype(float),
+        y_train=train.y,
+        propensity_train=score.predict_proba(train.x)[:, 1],
+        general_params={"random_seed": seed + 1},
+        **STOCHTREE_SAMPLES,
+    )
+
+    def predict(x: np.ndarray) -> PeerPrediction:
+        propensity = score.predict_proba(x)[:, 1]
+        found = model.predict(X=x, Z=np.ones(len(x)), propensity=propensity, terms=["y_hat", "cate"])
+        draws, treated = (np.asarray(found[name]) for name in ("cate", "y_hat"))
+        return PeerPrediction(draws.mean(axis=1), (treated - draws).mean(axis=1), draws.T)
+
+    return predict
+
+
+ESTIMATORS = {
+    "x-learner": peer(_econml(_x_learner, interval=False)),
+    "dr-learner": peer(_econml(_dr_learner, interval=False)),
+    "linear-dml": peer(_econml(_linear_dml, interval=True)),
+    "causal-forest": peer(_econml(_causal_forest, interval=True)),
+    "x-learner-causalml": peer(_causalml("BaseXRegressor")),
+    "r-learner-causalml": peer(_causalml("BaseRRegressor")),
+    "bart": peer(bart),
+    "bcf": peer(bcf),
+}

@@ -1,0 +1,71 @@
+"""Triangular solves, packed symmetric matrices, and the number of BLAS threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+import scipy.linalg  # noqa: F401  JAX uses SciPy's BLAS, which must be loaded before it can be limited
+from jaxtyping import Array
+from threadpoolctl import ThreadpoolController
+
+Result = TypeVar("Result")
+
+
+def forward(root: Array, right: Array) -> Array:
+    """L⁻¹b for a lower triangular L."""
+    return jsl.solve_triangular(root, right, lower=True)
+
+
+def back(root: Array, right: Array) -> Array:
+    """L⁻ᵀb for a lower triangular L."""
+    return jsl.solve_triangular(root, right, lower=True, trans=1)
+
+
+def log_diagonal(root: Array) -> Array:
+    """log|L|, summed over a stack of triangular matrices."""
+    return jnp.sum(jnp.log(jnp.diagonal(root, axis1=-2, axis2=-1)))
+
+
+def map_sites(function: Callable[..., Result], *by_site: Array) -> Result:
+    """Apply a function to one site after another.
+
+    This is not a vmap: with many sites, jaxlib's batched linear algebra can deadlock on its own threads.
+    """
+    return jax.lax.map(lambda parts: function(*parts), by_site)
+
+
+def pack(matrix: Array) -> Array:
+    """The lower triangle of the last two axes, as one axis: the form in which symmetric matrices are sent."""
+    rows, columns = np.tril_indices(matrix.shape[-1])
+    return matrix[..., rows, columns]
+
+
+def unpack(packed: Array) -> Array:
+    """The symmetric matrix with the given lower triangle."""
+    size = (int(np.sqrt(8 * packed.shape[-1] + 1)) - 1) // 2
+    position = np.zeros((size, size), dtype=int)
+    rows, columns = np.tril_indices(size)
+    position[rows, columns] = position[columns, rows] = np.arange(len(rows))
+    return packed[..., jnp.asarray(position)]
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit BLAS to one thread, and restore the caller's setting afterwards.
+
+    The matrices of a study are small, and idle BLAS threads would occupy cores that other sites can use.
+    """
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
