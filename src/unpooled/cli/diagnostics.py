@@ -27,7 +27,7 @@ def diagnosed(study: Study) -> StudyDiagnostics | str:
 
 def diagnostics_as_json(seen: StudyDiagnostics | str | None) -> dict[str, Any] | None:
     from unpooled.report.content import tables
-    from unpooled.report.finite import finite
+    from unpooled.report.folder import finite
 
     if seen is None or isinstance(seen, str):
         return None if seen is None else {"unavailable_reason": seen}

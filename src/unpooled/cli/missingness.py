@@ -13,7 +13,7 @@ MOST_PATTERNS = 8
 
 
 def missingness_as_json(found: Missingness) -> dict[str, Any]:
-    from unpooled.report.finite import finite
+    from unpooled.report.folder import finite
 
     within = found.stratified
     return finite(

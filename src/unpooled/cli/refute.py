@@ -95,7 +95,7 @@ def _finished(folder: Path) -> tuple[Estimator, Study]:
 
 def as_json(found: Refutation, folder: Path) -> dict[str, Any]:
     """Everything that was found, JSON-ready."""
-    from unpooled.report.finite import finite
+    from unpooled.report.folder import finite
 
     content = {
         "folder": str(folder),

@@ -35,7 +35,7 @@ def review(
         from unpooled.methods.method import spelled_out
         from unpooled.site.approval import Approvals
         from unpooled.site.folder import SiteFolder
-        from unpooled.site.table import open_site
+        from unpooled.site.site import open_site
         from unpooled.study import read_study
 
         own = SiteFolder.read(folder)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
 from unpooled import errors
-from unpooled.coordinator.alike import require_alike
+from unpooled.errors import MessageError, SiteLost
 from unpooled.protocol.messages import Message, Refusal, Replies, Reply
 
 
@@ -36,3 +41,38 @@ def _as_error(site: str, refusal: Refusal) -> errors.UnpooledError:
     if not (isinstance(kind, type) and issubclass(kind, errors.UnpooledError)):
         kind = errors.LimitRefusal
     return kind(refusal.expected, found=f"site '{site}': {refusal.found}", remedy=refusal.remedy)
+
+
+def require_alike(trees: Mapping[str, PyTree]) -> None:
+    """Refuse the one that is not like the others, by its site's name."""
+    if len(trees) < 2:
+        return
+    shapes = {site: _shape(tree) for site, tree in trees.items()}
+    (usual, often), *_ = Counter(shapes.values()).most_common()
+    others = [site for site, shape in shapes.items() if shape != usual]
+    if others and often == 1:
+        raise MessageError(
+            "all sites must answer in one shape",
+            found=f"another from each of: {', '.join(trees)}",
+            remedy="run one version on every party",
+        )
+    for site in others:
+        raise SiteLost(site, "it answers in another shape than the other sites")
+    finite = {
+        site: np.array([_finite(leaf) for leaf in jax.tree.leaves(tree)]) for site, tree in trees.items()
+    }
+    # What is not finite anywhere is the method's business: a step that went too far.
+    most = np.sum(list(finite.values()), axis=0) * 2 >= len(trees)
+    for site, own in finite.items():
+        if np.any(most & ~own):
+            raise SiteLost(site, "numbers in its answer are not finite, where those of other sites are")
+
+
+def _shape(tree: PyTree) -> tuple[str, ...]:
+    leaves, structure = jax.tree.flatten(tree)
+    return str(structure), *(f"{np.shape(leaf)}{np.asarray(leaf).dtype.kind}" for leaf in leaves)
+
+
+def _finite(leaf: np.ndarray) -> bool:
+    values = np.asarray(leaf)
+    return values.dtype.kind != "f" or bool(np.all(np.isfinite(values)))

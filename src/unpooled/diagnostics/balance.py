@@ -1,15 +1,117 @@
-"""Are the arms alike before weighting by the propensity, and after it?"""
+"""Table 1: who is in each arm, at each site and over all, and how far the arms differ."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from unpooled.diagnostics.table_one import standardised_difference, told_of_all
+from unpooled.disclosure.withheld import complemented, few
 from unpooled.methods.diagnostics.balance import Regressors
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
+from unpooled.protocol.records import Arrays
+from unpooled.study import ALL_SITES
+
+ARMS = ("control", "treated")
+
+
+def table_one(
+    statistics: DiagnosticStatistics,
+    found: Regressors,
+    counts: Mapping[str, int],
+    hidden: Mapping[str, str],
+    widths: Sequence[int],
+) -> pd.DataFrame:
+    """A row for each site and covariate: by arm the people with a value, mean and sd, and what is missing.
+
+    Where few people stand behind a cell, or it would show those of another site, it is empty and `withheld`.
+    A column of several features (`widths`) is told as a whole: they leave its first level to be worked out.
+    """
+    features = slice(0, found.balanced)
+    each = {
+        name: np.asarray(statistics.per_site[name])[..., features] for name in ("people", "sum", "square")
+    }
+    total = {name: np.asarray(statistics.summed[name])[..., features] for name in each}
+    arms, everybody = np.asarray(statistics.per_site["arms"]), np.asarray(statistics.summed["arms"])
+    same = _same_column(widths)
+    own, whole = _groups(each, arms, found, same), _groups(total, everybody, found, same)
+    kept = np.asarray(statistics.per_site["kept"])[:, features] > 0.0
+    kept &= np.array([site not in hidden for site in counts])[:, None]
+    kept = _whole_columns(kept & ~np.any(few(own), axis=0), same)
+    told = _whole_columns(complemented(kept, list(counts.values()), own, whole), same)
+    rows = [
+        _rows(name, _at(each, place), arms[place], told[place], found) for place, name in enumerate(counts)
+    ]
+    last = _rows(ALL_SITES, total, everybody, told_of_all(statistics, found, widths)[features], found)
+    return pd.concat([*rows, last], ignore_index=True)
+
+
+def told_of_all(statistics: DiagnosticStatistics, found: Regressors, widths: Sequence[int]) -> np.ndarray:
+    """Of which regressors over all sites' people every group is empty or large enough to be told of."""
+    same = _same_column([*widths, *[1] * found.incomplete])
+    groups = _groups(statistics.summed, np.asarray(statistics.summed["arms"]), found, same)
+    return _whole_columns(~np.any(few(groups), axis=0), same)
+
+
+def standardised_difference(sums: Arrays, means: np.ndarray | None = None) -> np.ndarray:
+    """Treated less control in sds of the arms, plain or of other means [arm, feature]."""
+    own, sd = moments(sums)
+    difference = np.diff(own if means is None else means, axis=0)[0]
+    spread = np.sqrt(np.mean(sd**2, axis=0))
+    return np.divide(difference, spread, out=np.full_like(difference, np.nan), where=spread > 0.0)
+
+
+def moments(sums: Arrays) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and sd [arm, feature], in standard units; NaN of nobody."""
+    people = np.where(sums["people"] > 0, sums["people"], np.nan)
+    mean, square = sums["sum"] / people, sums["square"] / people
+    variance = square - mean**2
+    # A difference of two numbers of this size is known to some 1e-16 of it; a constant has no more.
+    return mean, np.sqrt(np.where(variance > 1e-12 * square, variance, 0.0))
+
+
+def _at(each: Mapping[str, np.ndarray], place: int) -> dict[str, np.ndarray]:
+    return {name: found[place] for name, found in each.items()}
+
+
+def _groups(sums: Arrays, arms: np.ndarray, found: Regressors, same: np.ndarray) -> np.ndarray:
+    """[group, …, feature]: by arm the people with a value and those without it, and of flags those of either
+    kind and of the column's first level, which has no flag."""
+    people = np.asarray(sums["people"])
+    flag, mean, sd = (part[: people.shape[-1]] for part in (found.flag, found.mean, found.sd))
+    ones = np.round(people * mean + sums["sum"] * sd)
+    either = [np.where(flag, part, 0.0) for part in (ones, people - ones, people - ones @ same)]
+    groups = [people, arms[..., None] - people, *either]
+    return np.concatenate([np.moveaxis(part, -2, 0) for part in groups])
+
+
+def _same_column(widths: Sequence[int]) -> np.ndarray:
+    """Whether two features are of one column."""
+    column = np.repeat(np.arange(len(widths)), widths)
+    return column[:, None] == column
+
+
+def _whole_columns(told: np.ndarray, same: np.ndarray) -> np.ndarray:
+    """Only where all features of a column may be told."""
+    return (~told).astype(int) @ same == 0
+
+
+def _rows(site: str, sums: Arrays, arms: np.ndarray, told: np.ndarray, found: Regressors) -> pd.DataFrame:
+    mean, sd = moments(sums)
+    scale, centre = found.sd[: found.balanced], found.mean[: found.balanced]
+    columns: dict[str, np.ndarray] = {}
+    for place, arm in enumerate(ARMS):
+        columns[f"{arm}_people"] = sums["people"][place]
+        columns[f"{arm}_mean"] = mean[place] * scale + centre
+        columns[f"{arm}_sd"] = sd[place] * scale
+        columns[f"{arm}_missing"] = arms[place] - sums["people"][place]
+    columns["difference"] = standardised_difference(sums)
+    shown = {name: np.where(told, values, np.nan) for name, values in columns.items()}
+    frame = pd.DataFrame(shown)
+    frame.insert(0, "site", site)
+    frame.insert(1, "feature", list(found.names[: found.balanced]))
+    return frame.assign(withheld=~told)
 
 
 def balance(statistics: DiagnosticStatistics, found: Regressors, widths: Sequence[int]) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from unpooled.diagnostics.comparators import NAMES
+from unpooled.diagnostics.heterogeneity import NAMES
 from unpooled.study import ALL_SITES
 
 OUTSIDE = 0.05

@@ -67,3 +67,19 @@ def leave_one_out(
         rest = of_scores(stacked_scores({name: np.delete(part, place) for name, part in sums.items()}))
         rows.append((site, scale * rest.estimate, scale * rest.error))
     return with_interval(pd.DataFrame(rows, columns=["site", "estimate", "standard_error"]))
+
+
+NAMES = {
+    "difference": "unadjusted difference",
+    "ipw": "inverse propensity weighting",
+    "aipw": "doubly robust (AIPW)",
+}
+
+
+def comparators(statistics: DiagnosticStatistics, scale: float, pooled: dict[str, Any]) -> pd.DataFrame:
+    """estimator, estimate, standard_error, lower, upper."""
+    rows = [(name, *(scale * number for number in getattr(statistics, key))) for key, name in NAMES.items()]
+    for effects in ("fixed", "random") if pooled else ():
+        one = pooled[effects]
+        rows.append((f"meta-analysis, {effects} effects", one["estimate"], one["standard_error"]))
+    return with_interval(pd.DataFrame(rows, columns=["estimator", "estimate", "standard_error"]))

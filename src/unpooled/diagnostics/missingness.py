@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from unpooled.coordinator.agreement import Agreement, reach_agreement
-from unpooled.coordinator.gaps import Gathered, gather_gaps
 from unpooled.coordinator.rounds import run
 from unpooled.data import Table
 from unpooled.disclosure.limits import NONE, Limits
+from unpooled.disclosure.withheld import complemented, few
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import DataError
 from unpooled.maths.little import McarTest, Stratified, Vote, little, stratified, vote
 from unpooled.maths.missing_patterns import Pattern, merged
+from unpooled.optimise.procedure import Procedure, ask_each
 from unpooled.protocol.engine import Engine
+from unpooled.protocol.messages import MissingPatterns
+from unpooled.protocol.records import Scaling
 from unpooled.study import ALL_SITES, Study
 
 LEVEL = 0.05
@@ -96,3 +100,45 @@ def _patterns(gathered: Gathered, every: tuple[Pattern, ...]) -> pd.DataFrame:
     found = pd.DataFrame(rows, columns=["missing", "rows"])
     found["missing"] = found["missing"].replace("", "nothing")
     return found.sort_values("rows", ascending=False, ignore_index=True)
+
+
+class Gathered(NamedTuple):
+    """By site: the patterns that it told, and how many patterns and rows it kept to itself."""
+
+    agreement: Agreement
+    patterns: dict[str, tuple[Pattern, ...]]
+    withheld: dict[str, dict[str, int]]
+
+
+def gather_gaps(agreement: Agreement) -> Procedure[Gathered]:
+    """One round after the agreement's."""
+    scaling, arms = agreement.scaling, agreement.descriptions.values()
+    treated = sum(one.arms.get(agreement.schema.treated, 0) for one in arms) / sum(scaling.counts)
+    centre = [*scaling.mean, *scaling.incomplete_mean, treated, scaling.outcome_mean]
+    replies = yield from ask_each(MissingPatterns(agreement.schema, np.array(centre)))
+    patterns = {site: reply.patterns for site, reply in replies.items()}
+    withheld = {
+        site: {"patterns": reply.withheld_patterns, "rows": reply.withheld_rows}
+        for site, reply in replies.items()
+    }
+    return Gathered(agreement, patterns, withheld)
+
+
+def gap_shares(scaling: Scaling, sites: Sequence[str], hidden: Mapping[str, str]) -> pd.DataFrame | None:
+    """From the numbers that sites agreed on; empty where few are missing; None: no incomplete column."""
+    columns = scaling.incomplete_columns
+    if not columns:
+        return None
+    counts = np.array(scaling.counts)
+    first = np.cumsum([0, *[column.width for column in columns]])[:-1]
+    seen = np.asarray(scaling.observed)[:, first]
+    missing = counts[:, None] - seen
+    groups = np.stack([missing, seen])
+    totals = groups.sum(axis=1)
+    may_be_shown = np.array([site not in hidden for site in sites])[:, None]
+    shown = complemented(~few(groups).any(axis=0) & may_be_shown, counts.tolist(), groups, totals)
+    by_site = np.where(shown, missing / counts[:, None], np.nan)
+    everybody = np.where(few(totals).any(axis=0), np.nan, totals[0] / counts.sum())
+    shares = np.vstack([by_site, everybody])
+    names = [column.name for column in columns]
+    return pd.DataFrame(shares, index=[*sites, ALL_SITES], columns=names)

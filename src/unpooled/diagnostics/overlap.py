@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from unpooled.study import Description, Schema
+import numpy as np
+import pandas as pd
+
+from unpooled.diagnostics.balance import ARMS
+from unpooled.disclosure.withheld import few
+from unpooled.methods.diagnostics.balance import BINS
+from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
+from unpooled.study import ALL_SITES, Description, Schema
 
 FEW = 10
 """Below so many people in an arm, a site says little about that arm by itself."""
@@ -52,3 +59,76 @@ def overlaps(descriptions: Mapping[str, Description], schema: Schema) -> dict[st
         site: overlap(described.arms.get(schema.control, 0), described.arms.get(schema.treated, 0))
         for site, described in descriptions.items()
     }
+
+
+EXTREME = 0.1
+"""Propensities nearer to 0 or 1 than this leave few people to compare with."""
+NEAREST = 5.0
+"""What people by propensity are rounded to."""
+
+
+def histogram(
+    statistics: DiagnosticStatistics, counts: Mapping[str, int], hidden: Mapping[str, str]
+) -> pd.DataFrame:
+    """People by site, arm and twentieth of the propensity, to the nearest 5; empty where they are few.
+
+    Rounded, because all sites' less those of all but one would tell of the bins that one site kept back.
+    """
+    total = np.asarray(statistics.summed["histogram"])
+    each, shown = (np.asarray(statistics.per_site[name]) for name in ("histogram", "shown"))
+    parts = [
+        _bins(site, each[place], shown[place] > 0.0)
+        for place, site in enumerate(counts)
+        if site not in hidden
+    ]
+    return pd.concat([*parts, _bins(ALL_SITES, total, ~few(total))], ignore_index=True)
+
+
+def weights(
+    statistics: DiagnosticStatistics, counts: Mapping[str, int], hidden: Mapping[str, str]
+) -> pd.DataFrame:
+    """By site and arm: people, and how many equally weighted people their weights are worth."""
+    arms, sums, squares = (
+        np.asarray(statistics.per_site[name]) for name in ("arms", "weights", "weight_squares")
+    )
+    rows = [
+        (site, arm, arms[i, j], sums[i, j] ** 2 / squares[i, j])
+        for i, site in enumerate(counts)
+        if site not in hidden
+        for j, arm in enumerate(ARMS)
+    ]
+    total = statistics.summed
+    everybody = total["weights"] ** 2 / total["weight_squares"]
+    rows += [(ALL_SITES, arm, total["arms"][j], everybody[j]) for j, arm in enumerate(ARMS)]
+    return pd.DataFrame(rows, columns=["site", "arm", "people", "effective"])
+
+
+def outside_support(statistics: DiagnosticStatistics) -> float:
+    """Share of people in a twentieth of the propensity in which the other arm has nobody, at any site.
+
+    To the nearest 5 people: it would tell how many are in a bin that is not shown.
+    """
+    people = np.asarray(statistics.summed["histogram"])
+    return float(_rounded(people[:, np.any(people == 0, axis=0)].sum()) / people.sum())
+
+
+def extreme(statistics: DiagnosticStatistics) -> float:
+    """Share of people with a propensity below 0.1 or above 0.9, to the nearest 5 people."""
+    people = np.asarray(statistics.summed["histogram"])
+    edge = round(EXTREME * BINS)
+    return float(_rounded(people[:, :edge].sum() + people[:, -edge:].sum()) / people.sum())
+
+
+def _rounded(people: np.ndarray) -> np.ndarray:
+    return NEAREST * np.round(people / NEAREST)
+
+
+def _bins(site: str, people: np.ndarray, told: np.ndarray) -> pd.DataFrame:
+    edges = np.round(np.linspace(0.0, 1.0, BINS + 1), 10)
+    rounded = np.where(told, _rounded(people), np.nan)
+    columns = {"lower": edges[:-1], "upper": edges[1:]}
+    parts = [
+        pd.DataFrame({"site": site, "arm": arm, **columns, "people": rounded[j]})
+        for j, arm in enumerate(ARMS)
+    ]
+    return pd.concat(parts, ignore_index=True)

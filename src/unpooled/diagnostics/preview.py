@@ -15,10 +15,10 @@ from unpooled.coordinator.rounds import Conduct
 from unpooled.coordinator.run import adoption
 from unpooled.data import Table
 from unpooled.data.stored_columns import column, sentinel
-from unpooled.diagnostics.disclosure import Line, left, reveals
 from unpooled.diagnostics.missingness import Missingness, of_agreed
 from unpooled.diagnostics.overlap import Overlap, overlaps
 from unpooled.disclosure.limits import NONE, Limits
+from unpooled.disclosure.reveals import Line, left, reveals
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds

@@ -14,11 +14,9 @@ from unpooled.coordinator.rounds import run
 from unpooled.coordinator.run import study_procedure
 from unpooled.data import Table
 from unpooled.diagnostics import checks
-from unpooled.diagnostics.balance import balance
-from unpooled.diagnostics.comparators import comparators
-from unpooled.diagnostics.heterogeneity import leave_one_out, pooled, site_estimates
-from unpooled.diagnostics.propensities import extreme, histogram, outside_support, weights
-from unpooled.diagnostics.table_one import table_one
+from unpooled.diagnostics.balance import balance, table_one
+from unpooled.diagnostics.heterogeneity import comparators, leave_one_out, pooled, site_estimates
+from unpooled.diagnostics.overlap import extreme, histogram, outside_support, weights
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.disclosure.withheld import withheld
 from unpooled.effects.summary import combine, interval

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from unpooled.errors import LimitRefusal
@@ -56,3 +57,9 @@ def check_parameters(limits: Limits, parameters: int, count: int) -> None:
             found=f"{parameters} features for {count} rows",
             remedy="study fewer covariates, choose fewer basis functions, or leave this site out",
         )
+
+
+def smallest_pattern(limits: Limits, columns: int) -> int:
+    """Fewest people behind a pattern of missing values: with fewer people than columns, the products of the
+    columns would show the people."""
+    return max(limits.cell, math.ceil(columns / limits.share))

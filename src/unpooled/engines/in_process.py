@@ -13,8 +13,7 @@ from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
 from unpooled.protocol.messages import Question, Reply
 from unpooled.site.answer import answer
-from unpooled.site.site import Site
-from unpooled.site.table import open_site
+from unpooled.site.site import Site, open_site
 from unpooled.study import ALL_SITES, Study
 
 

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from unpooled.coordinator.result import StudyResult
-from unpooled.estimators.aipw import AIPW
 from unpooled.estimators.base import Estimator
 from unpooled.estimators.causal_fi import CausalFI
 from unpooled.estimators.causal_rff import CausalRFF
+from unpooled.estimators.comparators import AIPW, MetaAnalysis
 from unpooled.estimators.fedci import FedCI
-from unpooled.estimators.meta_analysis import MetaAnalysis
 from unpooled.study import Study
 
 ESTIMATORS: dict[str, Callable[..., Estimator]] = {

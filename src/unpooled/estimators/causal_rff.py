@@ -6,8 +6,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from unpooled.diagnostics.borrowed_strength import borrowed
-from unpooled.diagnostics.study_bounds import study_bounds
+from unpooled.diagnostics.borrowed_strength import borrowed, study_bounds
 from unpooled.disclosure.by_site import Diagnostics
 from unpooled.errors import StudyError
 from unpooled.estimators.base import Estimator

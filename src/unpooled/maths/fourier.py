@@ -12,7 +12,6 @@ uses ℓ for the inverse length-scale.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, get_args
 
 import jax.numpy as jnp
@@ -35,18 +34,18 @@ _FAMILIES: dict[str, Family] = {
 
 
 def frequencies(
-    kernel: Kernel, dimension: int, count: int, seed: int | Sequence[int], *, orthogonal: bool = False
+    kernel: Kernel, dimension: int, count: int, rng: np.random.Generator, *, orthogonal: bool = False
 ) -> Frequencies:
     """ω_1 … ω_B for length-scale one; with `orthogonal`, in blocks of d mutually orthogonal vectors.
 
     Orthogonality does not change the distribution of a single ω, so the approximation remains unbiased, and
     it approximates the Gaussian kernel more closely with the same number of frequencies.
 
-    >>> frequencies("matern32", 3, 5, seed=7).shape
+    >>> frequencies("matern32", 3, 5, np.random.default_rng(7)).shape
     (5, 3)
     """
     _check(kernel, dimension, count, orthogonal)
-    generator = np.random.default_rng(seed)
+    generator = rng
     if kernel == "laplacian":
         return generator.standard_cauchy((count, dimension))
     if orthogonal:

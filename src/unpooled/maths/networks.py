@@ -9,13 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from unpooled.maths.streams import stream
+
 Layer = dict[str, Any]
 Network = dict[str, Any]
 
 
 def make_network(inputs: int, shared: tuple[int, ...], own: tuple[int, ...], seed: int) -> Network:
     """Shared layers followed by each arm's own; the last layer starts at zero, so the initial output is 0."""
-    rng = np.random.default_rng([seed, 3])
+    rng = stream(seed, "mean network")
     widths = (inputs, *shared)
     trunk = [_layer(rng, a, b) for a, b in zip(widths, shared, strict=False)]
     ends = (widths[-1], *own)

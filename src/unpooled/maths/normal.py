@@ -93,14 +93,14 @@ def normal_quantiles(count: int) -> np.ndarray:
     return values / values.std()
 
 
-def independent_normals(count: int, sd: np.ndarray, seed: list[int]) -> np.ndarray:
+def independent_normals(count: int, sd: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Draws [count, m] of independent normals with these sds, whose sample moments are exact.
 
     Every column holds the same quantiles in its own order. Random orders would correlate columns by about
     1/√count, which would show in an average over few sites. Each column therefore takes the best of several
     random orders: the one whose sum with the previous columns is closest to a normal distribution.
     """
-    rng, tried = np.random.default_rng(seed), max(TRIED // count, 1)
+    tried = max(TRIED // count, 1)
     quantiles, found, so_far = normal_quantiles(count), np.zeros((count, len(sd))), np.zeros(count)
     for column, size in enumerate(np.sqrt(np.cumsum(sd**2))):
         orders = sd[column] * rng.permuted(np.tile(quantiles, (tried, 1)), axis=1)

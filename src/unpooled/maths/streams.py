@@ -1,27 +1,52 @@
-"""Random streams by name: one seed, and a number for each purpose and site, so no two streams coincide."""
+"""Random streams by name: one seed, and a number for each purpose, so that no two coincide."""
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 
 STREAMS = {
+    # NumPy generators, asked for by `stream`. Only one method runs in a study, so methods may share numbers.
     "inducing inputs": 1,
     "folds": 2,
     "regression draws": 3,
+    "mean network": 3,
     "coefficient draws": 4,
+    "class starts": 4,
     "site effects": 5,
-    "individual effects": 6,
+    "class draws": 5,
+    "network weights": 5,
+    "held-out regression draws": 6,
     "diagnostic folds": 7,
     "frequencies": 8,
+    "latent start": 9,
+    "decoder draws": 10,
+    "latent frequencies": 12,
+    "observed frequencies": 13,
+    "index starts": 20,
+    # JAX keys, asked for by `stream_key`.
+    "class keys": 7,
+    "latent keys": 11,
+    "augmentation keys": 20,
 }
-"""The number of each stream; a new one takes the next."""
+"""The number of each stream."""
 
 
 def stream(seed: int, name: str, *more: int) -> np.random.Generator:
-    """The generator of one purpose, such as the folds of one site.
+    """The NumPy generator of one purpose, such as the folds of one site.
 
     >>> first, again, other = (stream(7, "folds", site).random() for site in (0, 0, 1))
     >>> first == again, first == other
     (True, False)
     """
     return np.random.default_rng([seed, STREAMS[name], *more])
+
+
+def stream_key(seed: int, name: str, more: int = 0) -> jax.Array:
+    """The JAX key of one purpose, before it is folded further."""
+    return jax.random.fold_in(jax.random.key(seed), STREAMS[name] + more)
+
+
+def individual_key(seed: int, site: int) -> jax.Array:
+    """The JAX key of the noise in a site's individual effects."""
+    return jax.random.fold_in(jax.random.key(seed), site)

@@ -12,8 +12,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from unpooled.errors import FitError
-from unpooled.optimise.minima import Minima
-from unpooled.optimise.objective import evaluate, flatten, ravel
+from unpooled.optimise.objective import Minima, evaluate, flatten, ravel
 from unpooled.optimise.procedure import Procedure, noted
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.stage import Objective

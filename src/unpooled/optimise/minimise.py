@@ -8,8 +8,7 @@ import jax
 import numpy as np
 
 from unpooled.optimise.lbfgs import Stopping, lbfgs
-from unpooled.optimise.minima import Minima
-from unpooled.optimise.objective import curvature, ravel
+from unpooled.optimise.objective import Minima, curvature, ravel
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.stage import Objective

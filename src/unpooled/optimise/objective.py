@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -87,3 +88,17 @@ def ravel(batch: Arrays) -> np.ndarray:
     """A batch of trees as the rows of a matrix."""
     leaves = [np.asarray(leaf, dtype=float) for leaf in jax.tree.leaves(batch)]
     return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
+
+
+@dataclass(frozen=True)
+class Minima:
+    """The best point of each problem in a batch, its value, and the statistics there."""
+
+    free: Arrays
+    values: np.ndarray
+    statistics: Statistics | None
+    evaluations: int
+    history: tuple[float, ...]
+    """The first problem's best value so far, by evaluation."""
+    slopes: tuple[float, ...] = ()
+    """Length of its gradient there, in units of the descent; of a noisy bound none is told."""

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from unpooled.diagnostics.borrowed_strength import borrowed
-from unpooled.diagnostics.gap_shares import gap_shares
+from unpooled.diagnostics.missingness import gap_shares
 from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, of_result
 from unpooled.errors import UnpooledError
 from unpooled.estimators import Estimator

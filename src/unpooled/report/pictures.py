@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from unpooled.diagnostics.comparators import NAMES
+from unpooled.diagnostics.heterogeneity import NAMES
 from unpooled.estimators import Estimator
 from unpooled.report.drawing import (
     densities,

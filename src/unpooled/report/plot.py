@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from unpooled.data import Table, read
 from unpooled.diagnostics.borrowed_strength import borrowed as borrowed_shares
-from unpooled.diagnostics.comparators import NAMES
+from unpooled.diagnostics.heterogeneity import NAMES
 from unpooled.diagnostics.study_diagnostics import StudyDiagnostics
 from unpooled.errors import StudyError, nearest
 from unpooled.estimators import Estimator

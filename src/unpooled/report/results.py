@@ -16,17 +16,15 @@ import pandas as pd
 from unpooled.coordinator.checkpoint import writing
 from unpooled.coordinator.journal import line, read_lines
 from unpooled.coordinator.result import StudyResult
-from unpooled.diagnostics.disclosure import Line, cost, left
-from unpooled.diagnostics.study_bounds import study_bounds
+from unpooled.diagnostics.borrowed_strength import study_bounds
 from unpooled.diagnostics.study_diagnostics import hidden_sites
 from unpooled.disclosure.by_site import withhold
+from unpooled.disclosure.reveals import Line, cost, left
 from unpooled.errors import ResultsError
 from unpooled.estimators import Estimator
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
-from unpooled.report.finite import finite
-from unpooled.report.folder import report_alone, write_json, write_profiles, write_report
-from unpooled.report.study_file import study_file
+from unpooled.report.folder import finite, report_alone, study_file, write_json, write_profiles, write_report
 from unpooled.study import ALL_SITES
 
 CHECKPOINT, JOURNAL, RESULT = "checkpoint.msgpack", "journal.jsonl", "result.json"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import jax
 import numpy as np
-import pandas as pd
 
 from unpooled.data.model_matrix import encode
 from unpooled.data.stored_columns import describe
-from unpooled.disclosure.limits import check_cells, check_parameters, check_rows
+from unpooled.disclosure.groups import fold_cells, level_cells, observed_cells, rarest_levels
+from unpooled.disclosure.limits import check_cells, check_parameters, check_rows, smallest_pattern
 from unpooled.errors import DataError, MessageError, UnpooledError
+from unpooled.maths.missing_patterns import patterns_of, suppressed
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import (
@@ -25,6 +25,7 @@ from unpooled.protocol.messages import (
     Gradient,
     Message,
     MissingPatterns,
+    Patterns,
     Refusal,
     Replies,
     Reply,
@@ -37,7 +38,6 @@ from unpooled.protocol.messages import (
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
-from unpooled.site.gaps import missing_patterns
 from unpooled.site.site import Adoption, Site, adopt
 from unpooled.study import ColumnSchema, Schema
 
@@ -59,21 +59,21 @@ def _answer(site: Site, question: Message) -> Reply:
             described = describe(site.frame, site.columns)
             check_rows(site.limits, described.rows)
             check_cells(site.limits, {f"arm {level}": count for level, count in described.arms.items()})
-            check_cells(site.limits, _rarest(site.frame, (*described.columns, *described.incomplete)))
+            check_cells(site.limits, _rarest(site, (*described.columns, *described.incomplete)))
             return Described(described)
         case Summarise(schema, centre):
             check_rows(site.limits, len(site.frame))
             return Summary(_summarise(site, schema, centre))
         case MissingPatterns(schema, centre):
-            return missing_patterns(site, schema, centre)
+            return _missing_patterns(site, schema, centre)
         case Adopt():
             adopted = adopt(site, question)
             features = adopted.method.features(adopted.settings, adopted.context)
             check_parameters(site.limits, features, adopted.count)
-            check_cells(site.limits, _fold_cells(adopted.rows, adopted.count))
+            check_cells(site.limits, fold_cells(adopted.rows, adopted.count))
             if adopted.diagnostic_rows is not None:
                 check_parameters(site.limits, diagnostic_rounds.features(adopted.scaling), adopted.count)
-                check_cells(site.limits, _fold_cells(adopted.diagnostic_rows, adopted.count))
+                check_cells(site.limits, fold_cells(adopted.diagnostic_rows, adopted.count))
             site.adopted = adopted
             return Adopted(adopted.count)
         case Ask(name, parameters):
@@ -89,24 +89,26 @@ def _answer(site: Site, question: Message) -> Reply:
     )
 
 
-def _rarest(frame: pd.DataFrame, columns: tuple[ColumnSchema, ...]) -> dict[str, int]:
-    """How many people carry the rarest level of each categorical column: the levels' names are sent."""
+def _missing_patterns(site: Site, schema: Schema, centre: np.ndarray) -> Patterns:
+    """Sums by pattern of missing values, about the common means, of patterns that enough people share."""
+    check_rows(site.limits, len(site.frame))
+    arrays = encode(site.frame, site.columns, schema, site=site.name)
+    assert arrays.outcome is not None
+    values = np.column_stack([arrays.covariates, arrays.incomplete, arrays.treatment, arrays.outcome])
+    found = suppressed(patterns_of(values, centre), smallest_pattern(site.limits, values.shape[1]))
+    return Patterns(found.kept, found.patterns, found.rows)
+
+
+def _rarest(site: Site, columns: tuple[ColumnSchema, ...]) -> dict[str, int]:
     categorical = [column.name for column in columns if column.kind == "categorical"]
-    return {name: min(Counter(frame[name].dropna().tolist()).values()) for name in categorical}
-
-
-def _fold_cells(rows: Rows, count: int) -> dict[str, int]:
-    """People by arm and fold: what all people's sums say less those without a fold is that fold's sums."""
-    arm, fold = (np.asarray(part)[:count] for part in (rows.treatment, rows.fold))
-    people = Counter(zip(arm.tolist(), fold.tolist(), strict=True))
-    return {f"fold {f + 1} of arm {int(a)}": count for (a, f), count in people.items()}
+    return rarest_levels({name: site.frame[name].dropna().tolist() for name in categorical})
 
 
 def _summarise(site: Site, schema: Schema, centre: Centre | None) -> Arrays:
     arrays = encode(site.frame, site.columns, schema, site=site.name)
     assert arrays.outcome is not None
-    check_cells(site.limits, _cells(schema.covariates, arrays.covariates))
-    check_cells(site.limits, _seen_cells(schema, arrays.incomplete))
+    check_cells(site.limits, level_cells(schema.covariates, arrays.covariates))
+    check_cells(site.limits, observed_cells(schema, arrays.incomplete))
     _refuse_separating(schema, arrays.covariates, arrays.treatment, site.name)
     values = np.column_stack([arrays.covariates, arrays.outcome])
     if centre is None:
@@ -121,33 +123,6 @@ def _summarise(site: Site, schema: Schema, centre: Centre | None) -> Arrays:
     powers = {f"power{k}": (centred**k).sum(axis=0) for k in (1, 2, 3, 4)}
     spread = np.nansum((arrays.incomplete - centre.incomplete) ** 2, axis=0)
     return {"count": len(values), "cross": centred.T @ centred, "seen_power2": spread, **powers}
-
-
-def _seen_cells(schema: Schema, incomplete: np.ndarray) -> dict[str, int]:
-    """People behind each incomplete column's sums, and behind its values where they are few."""
-    cells, start = {}, 0
-    for column in schema.incomplete:
-        values = incomplete[:, start : start + len(column.features)]
-        start += len(column.features)
-        seen = values[~np.isnan(values).any(axis=1)]
-        if len(seen):
-            cells |= {f"{column.name} (not missing)": len(seen)} | _cells((column,), seen)
-    return cells
-
-
-def _cells(columns: tuple[ColumnSchema, ...], covariates: np.ndarray) -> dict[str, int]:
-    """People behind each value of each 0/1 feature, and behind a categorical column's reference level."""
-    people, cells, start = len(covariates), {}, 0
-    for column in columns:
-        ones = covariates[:, start : start + len(column.features)].sum(axis=0).astype(int)
-        start += len(column.features)
-        if column.kind in ("numeric", "count"):
-            continue
-        cells |= dict(zip(column.features, ones.tolist(), strict=True))
-        cells |= {f"{name} (zeros)": people - one for name, one in zip(column.features, ones, strict=True)}
-        if column.kind == "categorical":
-            cells[f"{column.name} (its first level)"] = people - int(ones.sum())
-    return cells
 
 
 def _refuse_separating(schema: Schema, covariates: np.ndarray, treatment: np.ndarray, site: str) -> None:

@@ -15,8 +15,7 @@ from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals, permit
 from unpooled.site.folder import SiteFolder
 from unpooled.site.ledger import Ledger
-from unpooled.site.site import Site
-from unpooled.site.table import open_site
+from unpooled.site.site import Site, open_site
 from unpooled.study import Study
 
 

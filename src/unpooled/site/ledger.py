@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from unpooled.disclosure.reveals import revealed, shapes
 from unpooled.errors import ResultsError
-from unpooled.protocol.messages import Message, Replies, Statistics
+from unpooled.protocol.messages import Message
 from unpooled.protocol.stage import Stage
 from unpooled.site.private_files import OWN_FILE, keeping, write_whole
-from unpooled.site.shapes import shapes
 
 START = "0" * 64
 """What the first line takes for the hash before it."""
@@ -130,17 +130,6 @@ class Ledger:
         ):
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file
-
-
-def revealed(question: str, reply: Message, stages: Mapping[str, Stage]) -> str:
-    """What a reply reveals, part by part; of statistics what their stages say, where these are known."""
-    texts = [reply.reveals]
-    if isinstance(reply, Replies):
-        texts = [revealed(question, part, stages) for part in reply.replies]
-    elif isinstance(reply, Statistics):
-        asked = (part.removesuffix(": statistics") for part in question.split(" + "))
-        texts = [stages[name].reveals for name in asked if name in stages] or texts
-    return "; ".join(dict.fromkeys(texts))
 
 
 def entries(path: Path) -> list[Entry]:

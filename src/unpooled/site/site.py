@@ -8,20 +8,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from unpooled.data import Table, check, read, without_unknown
 from unpooled.data.model_matrix import encode
 from unpooled.disclosure.limits import NONE, Limits
-from unpooled.errors import MessageError
+from unpooled.errors import MessageError, StudyError
 from unpooled.maths.streams import stream
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.diagnostics.balance import with_regressors
-from unpooled.methods.method import Method
+from unpooled.methods.method import Method, find
 from unpooled.methods.settings import MethodSettings
 from unpooled.protocol.messages import Adopt
 from unpooled.protocol.records import Scaling
 from unpooled.protocol.rows import Rows, make_rows
 from unpooled.protocol.stage import Stage
-from unpooled.study import ColumnRoles, Schema
+from unpooled.study import ColumnRoles, Schema, Study
 
 
 @dataclass
@@ -113,3 +114,21 @@ def folds(treatment: np.ndarray, count: int, rng: np.random.Generator) -> np.nda
         people = np.flatnonzero(treatment == arm)
         fold[people] = rng.permutation(len(people)) % max(count, 1)
     return fold
+
+
+def open_site(name: str, source: Table, study: Study, limits: Limits) -> Site:
+    """The site as it stands before a study: its rows, the roles of their columns, its limits."""
+    require_complete_columns(study)
+    frame = without_unknown(read(source, study.columns, site=name), study.columns)
+    check(frame, study.columns, site=name)
+    return Site(name, frame, study.columns, limits)
+
+
+def require_complete_columns(study: Study) -> None:
+    """A confounder that a method would leave aside must not be left aside silently."""
+    if study.columns.incomplete and not find(study.method.name).takes_incomplete:
+        raise StudyError(
+            f"the method '{study.method.name}' uses complete columns only",
+            found=f"incomplete: {', '.join(study.columns.incomplete)}",
+            remedy="leave these columns out, complete them first, or choose a method for incomplete ones",
+        )

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from unpooled.maths.streams import individual_key
 from unpooled.methods.aipw.stages import features
 from unpooled.models.outcome_family import Gaussian, individual_effect
 from unpooled.protocol.records import Arrays
@@ -22,7 +23,7 @@ def conditional(draws: Arrays, people: Rows) -> np.ndarray:
 def individual(draws: Arrays, people: Rows, seed: int) -> np.ndarray:
     """(2w − 1)(y − y_mis) [K, people]: y_mis comes from the other arm's regression with normal noise."""
     both = np.swapaxes(draws["outcome"] @ np.asarray(features(people.covariates)).T, 1, 2)
-    key = jax.random.fold_in(jax.random.key(seed), int(people.site))
+    key = individual_key(seed, int(people.site))
     return np.asarray(_individual(both, draws["noise"], people, jax.random.split(key, len(both))))
 
 

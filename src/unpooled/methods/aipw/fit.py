@@ -9,6 +9,7 @@ import numpy as np
 
 from unpooled.errors import DataError
 from unpooled.maths.normal import independent_normals
+from unpooled.maths.streams import stream
 from unpooled.methods.aipw.model import (
     Estimates,
     PooledRegressions,
@@ -45,7 +46,7 @@ def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: fl
         people, found, stack = reply.per_site["people"][0].sum(axis=1), of_weights, stacked_weights
     sums = jax.tree.map(lambda leaf: leaf[0], reply.per_site)
     sites, stacked = found(sums), found(stack(sums))
-    drawn = coefficient_draws(pooling, known.outcome, settings.draws, [seed, 4])
+    drawn = coefficient_draws(pooling, known.outcome, settings.draws, stream(seed, "coefficient draws"))
     diagnostics = {
         "estimator": settings.estimator,
         "sites": site_numbers(sites, scale),
@@ -67,7 +68,9 @@ def score_question(known: Nuisances, folds: int) -> Parameters:
 def site_draws(sites: Estimates, people: np.ndarray, count: int, seed: int) -> np.ndarray:
     """[K, m]: each site's normal, arranged so that the average over all people has its own error."""
     share = people / people.sum()
-    return sites.estimate + independent_normals(count, share * sites.error, [seed, 5]) / share
+    return (
+        sites.estimate + independent_normals(count, share * sites.error, stream(seed, "site effects")) / share
+    )
 
 
 def propensity_summary(known: Nuisances, reply: Statistics) -> dict[str, Any]:
@@ -148,9 +151,9 @@ def regressions(pooling: Pooling, without: np.ndarray, ridge: float) -> Procedur
     return Outcomes(pooling.own(solution), solution[-1], precision[-1], noise[-1])
 
 
-def coefficient_draws(pooling: Pooling, fit: Outcomes, count: int, seed: list[int]) -> Arrays:
+def coefficient_draws(pooling: Pooling, fit: Outcomes, count: int, rng: np.random.Generator) -> Arrays:
     """Draws of every site's outcome regressions of everybody, about their normal equations' solution."""
-    noise = np.random.default_rng(seed).standard_normal((count, *fit.mean.shape))
+    noise = rng.standard_normal((count, *fit.mean.shape))
     root = np.swapaxes(np.linalg.cholesky(fit.precision), -1, -2)
     apart = np.linalg.solve(root, noise[..., None])[..., 0]
     spread = np.broadcast_to(fit.noise, (count, pooling.sites, 2))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from unpooled.maths.streams import stream, stream_key
 from unpooled.methods.causal_fi.chain import Chain, Setting, Sizes, advance, begin
 from unpooled.methods.causal_fi.columns import Layout
 from unpooled.methods.causal_fi.structures import STRUCTURES, BendStructure
@@ -80,7 +81,7 @@ class AugmentationSampler(NamedTuple):
         return {} if self.shift is None else {"shift": np.repeat(self.shift[None], count, axis=0)}
 
     def _keys(self, use: int, number: int, count: int) -> np.ndarray:
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), 20 + use), number)
+        key = jax.random.fold_in(stream_key(self.seed, "augmentation keys", use), number)
         return np.asarray(jax.random.key_data(jax.random.split(key, count)))
 
 
@@ -124,7 +125,7 @@ def _trial(
 ) -> Procedure[Run]:
     """Without each fold (or with everybody), from every start; for each arm the one that explains most."""
     held = np.arange(folds) if folds else np.array([-1])
-    rng = np.random.default_rng([sampler.seed, 20, use])
+    rng = stream(sampler.seed, "index starts", use)
     chains = []
     for index, (_, (bend, far)) in enumerate(product(held, structure.starts)):
         one = jax.tree.map(lambda leaf, index=index: leaf[index % len(leaf)], started)

@@ -8,6 +8,7 @@ import numpy as np
 
 from unpooled.errors import StudyError
 from unpooled.maths.fourier import frequencies
+from unpooled.maths.streams import individual_key, stream
 from unpooled.methods.causal_rff.classes.candidate import (
     CLASSES,
     FOLD_ROUNDS,
@@ -60,7 +61,11 @@ class CausalRFFMethod:
         drawn = np.zeros((0, len(columns)))
         if count:
             drawn = frequencies(
-                settings.kernel, len(columns), count, [seed, 8], orthogonal=settings.orthogonal
+                settings.kernel,
+                len(columns),
+                count,
+                stream(seed, "frequencies"),
+                orthogonal=settings.orthogonal,
             )
         return CausalRFFContext(
             covariates=len(rates),
@@ -138,11 +143,7 @@ class CausalRFFMethod:
         asked = rows if people is None else people
         known = draws.at(int(asked.site))
         count = len(jax.tree.leaves(known)[0])
-        keys = np.asarray(
-            jax.random.key_data(
-                jax.random.split(jax.random.fold_in(jax.random.key(seed), int(rows.site)), count)
-            )
-        )
+        keys = np.asarray(jax.random.key_data(jax.random.split(individual_key(seed, int(rows.site)), count)))
         return each_individual(model, known, asked, keys, settings.noise_correlation)
 
 

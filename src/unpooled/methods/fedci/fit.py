@@ -23,9 +23,8 @@ from unpooled.methods.fedci.stages import Evidence
 from unpooled.methods.fedci.subsample import refine, subsampled
 from unpooled.methods.method import Fit
 from unpooled.optimise.lbfgs import Stopping
-from unpooled.optimise.minima import Minima
 from unpooled.optimise.minimise import minimise
-from unpooled.optimise.objective import curvature, flatten
+from unpooled.optimise.objective import Minima, curvature, flatten
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Statistics

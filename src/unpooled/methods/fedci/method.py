@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from unpooled.maths.streams import stream
 from unpooled.methods.fedci.effects import (
     GaussianProcessAverage,
     HeldOutErrors,
@@ -138,7 +139,7 @@ def _evidence(name: str, settings: FedCISettings, context: FedCIContext) -> Evid
 def pseudo_people(scaling: Scaling, count: int, seed: int) -> np.ndarray:
     """Inducing inputs: nobody's rows, but draws with the covariates' correlations and rates."""
     correlation = np.asarray(scaling.correlation)
-    rng = np.random.default_rng([seed, 1])
+    rng = stream(seed, "inducing inputs")
     values, vectors = np.linalg.eigh(correlation)
     normal = rng.standard_normal((count, len(values))) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
     rates = np.asarray(scaling.binary_rate)

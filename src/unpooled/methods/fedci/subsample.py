@@ -16,8 +16,8 @@ import numpy as np
 
 from unpooled.methods.fedci.stages import Evidence
 from unpooled.optimise.lbfgs import Stopping, lbfgs
-from unpooled.optimise.minima import Minima
 from unpooled.optimise.minimise import curved_axes
+from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters

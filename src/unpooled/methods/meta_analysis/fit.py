@@ -12,6 +12,7 @@ from unpooled.errors import FitError
 from unpooled.maths.linear_algebra import unpack
 from unpooled.maths.meta_analysis import SMALLEST_ERROR, Heterogeneity, heterogeneity, pool, shrunken
 from unpooled.maths.normal import independent_normals
+from unpooled.maths.streams import stream
 from unpooled.methods.aipw.fit import (
     EVERYBODY,
     coefficient_draws,
@@ -39,7 +40,7 @@ def fit(settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, sca
     _require_spread(sites)
     spread = heterogeneity(*sites)
     variance = spread.tau_squared if settings.effects == "random" else 0.0
-    drawn = coefficient_draws(pooling, known.outcome, settings.draws, [seed, 4])
+    drawn = coefficient_draws(pooling, known.outcome, settings.draws, stream(seed, "coefficient draws"))
     effects = site_draws(sites, variance, sums["people"], settings.draws, seed)
     diagnostics = {**_told(settings, sites, spread, scale), **propensity_summary(known, reply)}
     return Fit(Draws(by_site=drawn), effects, diagnostics)
@@ -51,7 +52,7 @@ def site_draws(sites: Estimates, tau_squared: float, people: np.ndarray, count: 
     share = people / people.sum()
     # The sum over sites is what `ate` looks at: there μ has the slopes' average, a site its own share.
     sizes = np.append(share @ given.slope * pooled.error, share * given.sd)
-    drawn = independent_normals(count, sizes, [seed, 5])
+    drawn = independent_normals(count, sizes, stream(seed, "site effects"))
     mean = pooled.estimate + drawn[:, :1] / (share @ given.slope)
     return given.constant + given.slope * mean + drawn[:, 1:] / share
 

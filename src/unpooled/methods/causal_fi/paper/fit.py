@@ -17,7 +17,7 @@ from unpooled.methods.causal_fi.paper.stages import ImputationBound, SurrogateBo
 from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings
 from unpooled.methods.method import Fit
 from unpooled.models.effects import PopulationAverage
-from unpooled.optimise.minima import Minima
+from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.optimise.stochastic import stochastic
 from unpooled.protocol.records import Arrays, Draws, Parameters

@@ -10,6 +10,7 @@ import jax.scipy.stats as jst
 import numpy as np
 from jaxtyping import Array, Float
 
+from unpooled.maths.streams import stream
 from unpooled.methods.causal_fi.columns import layout_of
 from unpooled.methods.causal_fi.paper import networks
 from unpooled.methods.causal_fi.paper.entries import Entries, make_entries
@@ -79,7 +80,7 @@ class Starts(NamedTuple):
 
 def starts(model: NetworkModel, settings: CausalFISettings, context: CausalFIContext, seed: int) -> Starts:
     x, u, says = context.covariates, len(model.entries.centre), model.entries.outputs
-    rng, hidden = np.random.default_rng([seed, 5]), settings.hidden
+    rng, hidden = stream(seed, "network weights"), settings.hidden
     imputation = networks.make_network(rng, x + 1, hidden, says, heads=2)
     confounders = networks.make_network(rng, x + 2 * u, hidden, says, heads=1)
     outcome = networks.make_network(rng, x + u, hidden, 1, heads=2)

@@ -43,7 +43,7 @@ class ClassCandidate(NamedTuple):
 
     def learn(self, folds: int) -> Procedure[Learned]:
         models = [k for k in self.classes for _ in range(self.starts)]
-        begun = em.starts(self.mixture, models, self.sites, self.rates, [self.seed, 4])
+        begun = em.starts(self.mixture, models, self.sites, self.rates, self.seed)
         everybody = np.full(len(models), -1)
         return em.learn(self.mixture, begun, rounds=self.rounds, fold=everybody, annealed=True)
 

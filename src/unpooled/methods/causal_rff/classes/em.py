@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from unpooled.maths.streams import stream
 from unpooled.methods.causal_rff.classes.log_likelihoods import ClassLogLikelihoods, travelling
 from unpooled.methods.causal_rff.classes.mixture import (
     Mixture,
@@ -45,11 +46,11 @@ class Learned(NamedTuple):
         return Learned(states, likelihoods, bounds, people, self.history)
 
 
-def starts(mixture: Mixture, classes: list[int], sites: int, rates: np.ndarray, seed: list[int]) -> Learned:
+def starts(mixture: Mixture, classes: list[int], sites: int, rates: np.ndarray, seed: int) -> Learned:
     """One model per entry of `classes`, each with centres of its own."""
     states = [begin(mixture, k, sites) for k in classes]
     likelihoods = [
-        first_log_likelihoods(mixture, state, sites, rates, np.random.default_rng([*seed, index]))
+        first_log_likelihoods(mixture, state, sites, rates, stream(seed, "class starts", index))
         for index, state in enumerate(states)
     ]
     both = jax.tree.map(

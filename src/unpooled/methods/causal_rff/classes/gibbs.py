@@ -15,6 +15,7 @@ from jaxtyping import Array
 from polyagamma import random_polyagamma
 
 from unpooled.maths import partial_pooling as pooling
+from unpooled.maths.streams import stream, stream_key
 from unpooled.methods.causal_rff.classes import cells as cell
 from unpooled.methods.causal_rff.classes.cells import Cells, Counted, Variances
 from unpooled.methods.causal_rff.classes.em import Learned, most_classes
@@ -52,7 +53,7 @@ def sample(mixture: Mixture, mode: Learned, *, chains: int, sweeps: int, seed: i
     """Draws of everything the classes say, [kept sweeps × chains]; chains begin at the mode."""
     states, likelihoods = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), chains, axis=0), mode[:2])
     classes = most_classes(mode)
-    rng = np.random.default_rng([seed, 5])
+    rng = stream(seed, "class draws")
     found = []
     for number in range(sweeps):
         keys = _keys(seed, number, chains)
@@ -66,7 +67,7 @@ def sample(mixture: Mixture, mode: Learned, *, chains: int, sweeps: int, seed: i
 
 
 def _keys(seed: int, number: int, chains: int) -> np.ndarray:
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 7), number)
+    key = jax.random.fold_in(stream_key(seed, "class keys"), number)
     return np.asarray(jax.random.key_data(jax.random.split(key, chains)))
 
 

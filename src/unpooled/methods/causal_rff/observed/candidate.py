@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from unpooled.disclosure.by_site import BySite
+from unpooled.maths.streams import stream
 from unpooled.methods.causal_rff.fit import CandidateFit, noise_sd
 from unpooled.methods.causal_rff.observed import modes
 from unpooled.methods.causal_rff.observed.modes import SiteTerms, VarianceMode
@@ -132,7 +133,7 @@ class RegressionCandidate(NamedTuple):
         weight = np.exp(evidence - evidence.max())
         shares = np.floor(weight / weight.sum() * self.draws).astype(int)
         shares[learned.best] += self.draws - shares.sum()
-        rng = np.random.default_rng([self.seed, 3])
+        rng = stream(self.seed, "regression draws")
         parts = [
             _at(length, modes.draw(self.terms, *fit, int(share), rng))
             for length, fit, share in zip(self.design.lengths, learned.fits, shares, strict=True)
@@ -144,7 +145,7 @@ class RegressionCandidate(NamedTuple):
         """Draws from the fits without each fold, at the best length-scale."""
         if not learned.without:
             return None
-        rng = np.random.default_rng([self.seed, 6])
+        rng = stream(self.seed, "held-out regression draws")
         length = self.design.lengths[learned.best]
         drawn = [_at(length, modes.draw(self.terms, *fit, FOLD_DRAWS, rng)) for fit in learned.without]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *drawn)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from unpooled.maths.streams import stream
 from unpooled.methods.causal_rff.paper.functions import MODELS, StructuralFunctions
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
@@ -75,7 +76,7 @@ def start(functions: StructuralFunctions, sites: int, seed: int) -> Arrays:
 
     Sites that began apart would give z's axes different meanings, and θ^v of one would not help another.
     """
-    rng = np.random.default_rng([seed, 9])
+    rng = stream(seed, "latent start")
     size, inputs, numbers = (
         functions.dimension,
         functions.observed.shape[1],

@@ -10,6 +10,7 @@ import numpy as np
 
 from unpooled.disclosure.by_site import BySite, Trace
 from unpooled.maths.fourier import frequencies
+from unpooled.maths.streams import stream, stream_key
 from unpooled.methods.causal_rff.classes.log_likelihoods import ColumnKinds
 from unpooled.methods.causal_rff.fit import CandidateFit
 from unpooled.methods.causal_rff.paper import posterior
@@ -19,7 +20,7 @@ from unpooled.methods.causal_rff.paper.functions import MODELS, StructuralFuncti
 from unpooled.methods.causal_rff.paper.posterior import LatentSampler
 from unpooled.methods.causal_rff.settings import CausalRFFContext, CausalRFFSettings
 from unpooled.models.outcome_family import Family
-from unpooled.optimise.minima import Minima
+from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.optimise.stochastic import stochastic
 from unpooled.protocol.records import Arrays, Draws, Parameters
@@ -56,7 +57,7 @@ class GaussianCandidate(NamedTuple):
         points = jax.tree.map(lambda leaf: np.asarray(leaf)[model], learned.free)
         fixed = {"point": points, "fold": model - 1, "key": keys}
         reply = yield from ask("gaussian/moments", Parameters(fixed=fixed))
-        rng = np.random.default_rng([self.seed, 10])
+        rng = stream(self.seed, "decoder draws")
         shares = [len(part) for part in np.array_split(np.arange(self.draws), SETS)]
         counts = [*shares, *[FOLD_DRAWS] * folds]
         drawn = [self._drawn(points, reply.per_site, index, count, rng) for index, count in enumerate(counts)]
@@ -81,7 +82,7 @@ class GaussianCandidate(NamedTuple):
         return jax.tree.map(lambda leaf: leaf[None], bundle)
 
     def _key(self, use: int) -> Any:
-        return jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), 11), use)
+        return jax.random.fold_in(stream_key(self.seed, "latent keys"), use)
 
     def _diagnostics(self, learned: Minima, acceptance: float) -> dict[str, Any]:
         free = jax.tree.map(lambda leaf: leaf[0], learned.free)
@@ -144,15 +145,15 @@ def drawn_frequencies(
     settings: CausalRFFSettings, covariates: int, seed: int, *, used: bool
 ) -> dict[str, np.ndarray]:
     """Of z, and of (y, x), from the seed; none if the latent confounder is not continuous."""
-    dimensions = {"latent_frequencies": settings.latent_dimension, "observed_frequencies": covariates + 1}
+    dimensions = {"latent": settings.latent_dimension, "observed": covariates + 1}
     count = settings.frequencies if used else 0
     return {
-        name: _frequencies(settings, dimension, count, [seed, 12 + index])
-        for index, (name, dimension) in enumerate(dimensions.items())
+        f"{name}_frequencies": _frequencies(settings, dimension, count, stream(seed, f"{name} frequencies"))
+        for name, dimension in dimensions.items()
     }
 
 
 def _frequencies(settings: CausalRFFSettings, dimension: int, count: int, seed: list[int]) -> np.ndarray:
     if not count:
         return np.zeros((0, dimension))
-    return frequencies(settings.kernel, dimension, count, seed, orthogonal=settings.orthogonal)
+    return frequencies(settings.kernel, dimension, count, rng, orthogonal=settings.orthogonal)

@@ -17,7 +17,7 @@ from unpooled.methods.fedci.paper.bound import Sample, make_bound, outcomes, sam
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence
 from unpooled.methods.method import Fit
-from unpooled.optimise.minima import Minima
+from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.optimise.stochastic import stochastic
 from unpooled.protocol.messages import Statistics
