@@ -99,8 +99,7 @@ class Relay(Controller):
             self.cancel_task(task)
         missing = [site for site in tasks if site not in replies]
         disconnected = [site for site in missing if self.get_client_disconnect_time(site)]
-        valid = {site: reply if isinstance(reply, bytes) else b"" for site, reply in replies.items()}
-        return Response({site: reply for site, reply in valid.items() if len(reply) <= LARGEST}, disconnected)
+        return Response({site: _checked(reply) for site, reply in replies.items()}, disconnected)
 
     def _collect(
         self, arrived: SimpleQueue[tuple[str, Any]], request: Request, stop: Signal
@@ -122,3 +121,8 @@ class Relay(Controller):
         self, client: Peer, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext
     ) -> None:
         """A reply that arrives too late is dropped."""
+
+
+def _checked(reply: object) -> bytes:
+    """A reply that can be passed on; another object, or one too large, becomes empty and is not valid."""
+    return reply if isinstance(reply, bytes) and len(reply) <= LARGEST else b""
