@@ -83,7 +83,7 @@ def _show_refusals(console: Console, found: Review) -> None:
         text = f"  would refuse: {plain(refusal)}"
         console.print(text, style="yellow", highlight=False, soft_wrap=True)
     if not found.refusals:
-        console.print("  would refuse nothing that this site can check alone", highlight=False)
+        console.print("  would answer everything that this site can check on its own", highlight=False)
     console.print()
 
 
