@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
+import tempfile
 from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from unpooled.engines.in_process import InProcess
+import pandas as pd
+
+from oracle.world import SIZES
+from unpooled.engines.in_process import InProcess, open_sites
+from unpooled.engines.pipes import PipeTransport
+from unpooled.engines.remote import RemoteEngine
 from unpooled.protocol.engine import Engine
-from unpooled.site.site import Site
+from unpooled.site.approval import Approvals
+from unpooled.site.folder import APPROVALS, SiteFolder
+from unpooled.site.limits import NONE
+from unpooled.study import Source, Study
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "fedci": ("fedci", {"draws": 80, "evaluations": 8, "basis": 6}),
@@ -56,4 +68,33 @@ SLOWEST = {
 }
 """Those that compile for long, where a quicker case of the same method is there."""
 
-ENGINES: dict[str, Callable[[Mapping[str, Site]], Engine]] = {"in_process": InProcess}
+
+def in_process(study: Study, tables: Mapping[str, pd.DataFrame]) -> Engine:
+    return InProcess(open_sites(study, tables, NONE))
+
+
+def over_pipes(study: Study, tables: Mapping[str, pd.DataFrame]) -> Engine:
+    transport, folders = _site_processes()
+    for name, folder in folders.items():
+        tables[name].to_parquet(folder / "table.parquet")
+        Approvals(folder / APPROVALS).decide(study, approved=True)
+    return RemoteEngine(transport, study)
+
+
+@cache
+def _site_processes() -> tuple[PipeTransport, dict[str, Path]]:
+    """Site processes that import JAX once and end with this process."""
+    root = tempfile.TemporaryDirectory(prefix="unpooled-")
+    atexit.register(root.cleanup)
+    folders = {name: Path(root.name) / name for name in SIZES}
+    for name, folder in folders.items():
+        SiteFolder.create(folder, name, Source(path=str(folder / "table.parquet")), limits=NONE)
+    transport = PipeTransport(folders)
+    atexit.register(transport.close)
+    return transport, folders
+
+
+ENGINES: dict[str, Callable[[Study, Mapping[str, pd.DataFrame]], Engine]] = {
+    "in_process": in_process,
+    "pipes": over_pipes,
+}

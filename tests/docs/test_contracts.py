@@ -21,6 +21,7 @@ BREACHES = {
     "a layer that is not in the list": ("utils/__init__.py", "", "layers"),
     "a site prints with rich": ("site/breach.py", "import rich.console", "terminal"),
     "the command line draws": ("cli/breach.py", "import matplotlib.pyplot", "figures"),
+    "the remote engine imports NVIDIA FLARE": ("engines/remote.py", "import nvflare", "engine"),
     "a message is pickled": ("protocol/breach.py", "import pickle", "pickle"),
 }
 

@@ -13,9 +13,9 @@ import pytest
 from contract.cases import CASES
 from engines.stage import approve, on_stage, study, tables
 from unpooled.coordinator.rounds import Round
-from unpooled.engines.nvflare.passage import Passage
+from unpooled.engines.nvflare.engine import JobTransport
 from unpooled.engines.nvflare.rehearsal import Rehearsal
-from unpooled.engines.nvflare.wire import Response
+from unpooled.engines.remote import Unreachable
 from unpooled.errors import ApprovalError
 from unpooled.estimators import ESTIMATORS
 from unpooled.site.folder import APPROVALS, LEDGER
@@ -32,14 +32,14 @@ SENT: list[bytes] = []
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehearsal]:
-    patch, put = pytest.MonkeyPatch(), Passage.put
+    patch, send = pytest.MonkeyPatch(), JobTransport.send
 
-    def overheard(self: Passage, questions: dict[str, bytes]) -> Response:
-        response = put(self, questions)
-        SENT.extend(response.replies.values())
-        return response
+    def recorded(self: JobTransport, envelopes: dict[str, bytes]) -> dict[str, bytes | Unreachable]:
+        answers = send(self, envelopes)
+        SENT.extend(answer for answer in answers.values() if isinstance(answer, bytes))
+        return answers
 
-    patch.setattr(Passage, "put", overheard)
+    patch.setattr(JobTransport, "send", recorded)
     with on_stage(tmp_path_factory.mktemp("stage"), study()) as everybody:
         yield everybody
     patch.undo()

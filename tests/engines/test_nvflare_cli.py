@@ -172,7 +172,7 @@ def walk(at: Mapping[str, Machine], host: str, port: int) -> None:
         table(number).to_csv(own.folder / "patients.csv", index=False)
         sites[name] = own.start(said("site join").replace("north", name))
     for name, site in sites.items():
-        site.wait_for(f"'{name}' has called {host}:{port}")
+        site.wait_for(f"'{name}' is connected to {host}:{port}")
         server.wait_for(f"{name} is connected.")
     assert coordinator.run(said("coordinator status")).split() == [
         word for name in SITES for word in (name, "connected")
@@ -188,7 +188,7 @@ def walk(at: Mapping[str, Machine], host: str, port: int) -> None:
     assert (there / "summary.csv").read_bytes() == (here / "summary.csv").read_bytes()
     for name in SITES:
         held = at[name].run(said("site ledger").replace("north", name))
-        assert re.match(r"\d+ lines hold together", held)
+        assert re.match(r"\d+ lines verified", held)
     for site in sites.values():
         assert site.interrupt() == 0
         assert site.output.read_text().endswith("Left.\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -29,7 +30,7 @@ PATIENCE = 30.0
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehearsal]:
     patch = pytest.MonkeyPatch()
-    patch.setenv("PYTHONPATH", str(Path(__file__).parent / "faulty"))
+    patch.setenv("PYTHONPATH", str(Path(__file__).parent / "faulty"), prepend=os.pathsep)
     with on_stage(tmp_path_factory.mktemp("stage"), study()) as everybody:
         yield everybody
     patch.undo()
@@ -54,7 +55,7 @@ def there(
             at_fifth()
 
     approve(stage, asked)
-    return estimator(asked).fit(asked, stage.remote(seconds=PATIENCE), watch=watch, **more)
+    return estimator(asked).fit(asked, stage.remote(timeout=PATIENCE), watch=watch, **more)
 
 
 def job_of(stage: Rehearsal, site: str) -> psutil.Process:

@@ -31,12 +31,17 @@ from cryptography.x509.oid import NameOID
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from unpooled.engines.nvflare import processes
-from unpooled.engines.nvflare.badge import Badge, read_badge
-from unpooled.engines.nvflare.certificates import check, greet
-from unpooled.engines.nvflare.configuration import STORAGE, configure_server, configure_site
-from unpooled.engines.nvflare.consortium import Consortium, read_consortium
-from unpooled.engines.nvflare.job import EXECUTOR, RELAY, write_job
-from unpooled.engines.nvflare.kits import LEAD, Kits, create, unpack
+from unpooled.engines.nvflare.certificates import check_connection, check_kit
+from unpooled.engines.nvflare.configuration import (
+    EXECUTOR,
+    RELAY,
+    STORAGE,
+    configure_server,
+    configure_site,
+    write_job,
+)
+from unpooled.engines.nvflare.consortium import LEAD, Consortium, Identity, read_consortium, read_identity
+from unpooled.engines.nvflare.kits import Kits, create, unpack
 from unpooled.engines.nvflare.processes import Party, start_server, start_site, wait_until_listening
 from unpooled.errors import EngineError, ResultsError, StudyError
 
@@ -90,8 +95,8 @@ def test_a_file_with_little_in_it_is_enough(tmp_path: Path) -> None:
         ('name = "x"\n[sites]', "no 'sites'"),
         ('name = "x"\n[sites."a b"]', "letters, digits"),
         ('name = "x"\n[sites."../a"]', "letters, digits"),
-        ('name = "x"\n[sites.nan]', "no word for a number"),
-        ('name = "x"\n[sites.server]', "another meaning"),
+        ('name = "x"\n[sites.nan]', "not a word for a number"),
+        ('name = "x"\n[sites.server]', "a reserved name"),
         ('name = "x"\n[sites.a]\n[sites.A]', "capital letters"),
         ('name = "x"\ncoordinator = { host = "a" }\n[sites.a]', "both called 'a'"),
         ('name = "x"\ncoordinator = { host = "a/b" }\n[sites.s]', "a host must be a name"),
@@ -129,11 +134,11 @@ def test_everything_is_private_and_nothing_is_there_that_nobody_needs(kits: Kits
 
 
 def test_a_sites_kit_holds_its_name_and_keys_and_no_configuration(kits: Kits, north: Path) -> None:
-    files = {"badge.json", "startup/client.crt", "startup/client.key", "startup/rootCA.pem"}
+    files = {"identity.json", "startup/client.crt", "startup/client.key", "startup/rootCA.pem"}
     with zipfile.ZipFile(kits.sites["north"]) as archive:
         assert set(archive.namelist()) == files
     assert {one.relative_to(north).as_posix() for one in north.rglob("*") if one.is_file()} == files
-    assert read_badge(north).name == "north"
+    assert read_identity(north).name == "north"
     for one in [north, *north.rglob("*")]:
         assert one.stat().st_mode & 0o777 == (0o700 if one.is_dir() else 0o600)
 
@@ -171,18 +176,18 @@ def test_a_failure_that_nvflare_only_prints_is_raised(
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("change", ["more", "fewer", "badge", "large", "text"])
+@pytest.mark.parametrize("change", ["more", "fewer", "identity", "large", "text"])
 def test_an_archive_that_is_not_a_kit_is_refused(kits: Kits, tmp_path: Path, change: str) -> None:
     with zipfile.ZipFile(kits.sites["north"]) as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
-    badge = json.loads(contents["badge.json"])
+    identity = json.loads(contents["identity.json"])
     match change:
         case "more":
             contents["local/resources.json"] = b"{}"
         case "fewer":
             del contents["startup/client.key"]
-        case "badge":
-            contents["badge.json"] = json.dumps({**badge, "host": "{$HOME}"}).encode()
+        case "identity":
+            contents["identity.json"] = json.dumps({**identity, "host": "{$HOME}"}).encode()
         case "large":
             contents["startup/client.crt"] = b"x" * 100_000
     other = tmp_path / "other.zip"
@@ -191,12 +196,12 @@ def test_an_archive_that_is_not_a_kit_is_refused(kits: Kits, tmp_path: Path, cha
             archive.writestr(name, content)
     if change == "text":
         other.write_text("not an archive")
-    with pytest.raises(ResultsError, match="no kit of a site"):
+    with pytest.raises(ResultsError, match="not a site's kit"):
         unpack(other, tmp_path / "site")
     assert not (tmp_path / "site").exists()
 
 
-# --- what NVIDIA FLARE is told
+# --- the configuration of NVIDIA FLARE
 
 
 def local(kit: Path, name: str) -> dict:
@@ -204,8 +209,8 @@ def local(kit: Path, name: str) -> dict:
 
 
 def test_only_our_classes_no_code_and_no_logs(kits: Kits, north: Path) -> None:
-    configure_server(kits.server, read_badge(kits.server))
-    configure_site(north, read_badge(north))
+    configure_server(kits.server, read_identity(kits.server))
+    configure_site(north, read_identity(north))
     for kit, allowed in ((kits.server, RELAY), (north, EXECUTOR)):
         resources = local(kit, "resources.json")
         assert resources["class_list_enforcement_mode"] == "enforce"
@@ -227,22 +232,22 @@ def test_only_our_classes_no_code_and_no_logs(kits: Kits, north: Path) -> None:
 def test_a_sites_configuration_is_its_own_whatever_lay_there(north: Path) -> None:
     (north / "local").mkdir()
     (north / "local" / "resources.json").write_text('{"components": [{"path": "subprocess.Popen"}]}')
-    configure_site(north, read_badge(north))
+    configure_site(north, read_identity(north))
     assert "subprocess" not in json.dumps(local(north, "resources.json"))
 
 
-def test_the_only_job_a_site_takes_is_ours(tmp_path: Path) -> None:
-    from unpooled.engines.nvflare.doors import OnlyStudies, is_ours
+def test_the_only_job_a_site_takes_is_study_job(tmp_path: Path) -> None:
+    from unpooled.engines.nvflare.executor import StudyJobValidator, is_study_job
 
     app = write_job(tmp_path, "study", ("north",), "/somewhere") / "site"
     config = app / "config" / "config_fed_client.json"
     ours = json.loads(config.read_text())
     (app / "config" / ".__nvfl_sig.json").write_text("{}")
-    assert is_ours(app) and OnlyStudies().validate(str(app)) == ("", {})
+    assert is_study_job(app) and StudyJobValidator().validate(str(app)) == ("", {})
 
     def becomes(content: dict) -> bool:
         config.write_text(json.dumps(content))
-        return is_ours(app)
+        return is_study_job(app)
 
     other = {"path": "subprocess.Popen", "args": {}}
     assert not becomes({**ours, "executors": [{"tasks": ["*"], "executor": other}]})
@@ -253,23 +258,23 @@ def test_the_only_job_a_site_takes_is_ours(tmp_path: Path) -> None:
     assert not becomes({**ours, "server": {"x": "{$PGPASSWORD}"}})
     assert not becomes({})
     config.write_text("[]")
-    assert not is_ours(app)
+    assert not is_study_job(app)
     assert becomes(ours)
     (app / "config" / "config_fed_client.yml").write_text("executors: []")
-    assert not is_ours(app)
+    assert not is_study_job(app)
     (app / "config" / "config_fed_client.yml").unlink()
     (app / "custom").mkdir()
-    assert is_ours(app)
+    assert is_study_job(app)
     (app / "custom" / "mine.py").write_text("")
-    assert OnlyStudies().validate(str(app))[0]
+    assert StudyJobValidator().validate(str(app))[0]
     shutil.rmtree(app / "custom")
     (app / "custom").symlink_to(tmp_path)
-    assert not is_ours(app)
+    assert not is_study_job(app)
 
 
 def test_a_site_answers_no_request_but_those_of_a_study() -> None:
     told = subprocess.run(
-        [sys.executable, "-c", CLOSED], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", RESTRICTED], capture_output=True, text=True, check=True, timeout=60
     ).stdout
     requests, commands, context = json.loads(told)
     assert "DeployProcessor" in requests and "StartJobProcessor" in requests
@@ -278,13 +283,13 @@ def test_a_site_answers_no_request_but_those_of_a_study() -> None:
     assert context == "own_authority_only"
 
 
-CLOSED = """
+RESTRICTED = """
 import json
 from nvflare.fuel.f3.drivers import net_utils
 from nvflare.private.fed.client.admin_commands import AdminCommands
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
-from unpooled.engines.nvflare.doors import ClosedDoors
-ClosedDoors()
+from unpooled.engines.nvflare.executor import RestrictedClient
+RestrictedClient()
 left = [[type(one).__name__ for one in group]
         for group in (ClientRequestProcessors.request_processors, AdminCommands.commands)]
 print(json.dumps([*left, net_utils.get_ssl_context.__name__]))
@@ -327,8 +332,8 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         startup = folder / "startup"
         startup.mkdir(parents=True)
-        badge = Badge(consortium="lungs", name=name, organisation="north", host="localhost", port=8102)
-        (folder / "badge.json").write_text(badge.model_dump_json())
+        identity = Identity(consortium="lungs", name=name, organisation="north", host="localhost", port=8102)
+        (folder / "identity.json").write_text(identity.model_dump_json())
         certificate = self._sign(name, key, valid, is_root=False)
         (startup / f"{kind}.crt").write_bytes(certificate.public_bytes(Encoding.PEM))
         (startup / "rootCA.pem").write_bytes(self.root.public_bytes(Encoding.PEM))
@@ -344,30 +349,30 @@ def _named(name: str) -> x509.Name:
 
 def test_new_kits_are_in_order(kits: Kits, north: Path) -> None:
     for kit in (kits.server, kits.lead, north):
-        check(kit)
+        check_kit(kit)
 
 
 def test_each_fault_of_a_certificate_is_named(kits: Kits, north: Path, tmp_path: Path) -> None:
     authority = Authority()
     yesterday = datetime.now(UTC) - DAY
     with pytest.raises(EngineError, match=f"expired on {yesterday:%Y-%m-%d}"):
-        check(authority.kit(tmp_path / "expired", valid=(-2 * DAY, -DAY)))
+        check_kit(authority.kit(tmp_path / "expired", valid=(-2 * DAY, -DAY)))
     with pytest.raises(EngineError, match="valid from"):
-        check(authority.kit(tmp_path / "early", valid=(DAY, 2 * DAY)))
+        check_kit(authority.kit(tmp_path / "early", valid=(DAY, 2 * DAY)))
     mixed = authority.kit(tmp_path / "mixed")
     shutil.copy(north / "startup" / "client.key", mixed / "startup" / "client.key")
-    with pytest.raises(EngineError, match="a key of another certificate"):
-        check(mixed)
+    with pytest.raises(EngineError, match="the key of another certificate"):
+        check_kit(mixed)
     for name in ("client.crt", "client.key"):
         shutil.copy(north / "startup" / name, mixed / "startup" / name)
-    with pytest.raises(EngineError, match="one of another authority"):
-        check(mixed)
+    with pytest.raises(EngineError, match="issued by another authority"):
+        check_kit(mixed)
     (mixed / "startup" / "client.crt").write_text("-----BEGIN CERTIFICATE-----\nnone")
-    with pytest.raises(EngineError, match="none that can be read"):
-        check(mixed)
+    with pytest.raises(EngineError, match="a readable certificate"):
+        check_kit(mixed)
     (north / "startup" / "client.key").unlink()
-    with pytest.raises(EngineError, match="must hold a key"):
-        check(north)
+    with pytest.raises(EngineError, match="must hold a readable key"):
+        check_kit(north)
 
 
 @contextmanager
@@ -412,9 +417,9 @@ def test_each_failure_to_reach_the_coordinator_is_named(tmp_path: Path) -> None:
 
     good = server("good", ours)
     with listening(good, root) as port:
-        greet(site, "localhost", port)
+        check_connection(site, "localhost", port)
     cases = [
-        (good, foreign, "does not accept our certificate"),
+        (good, foreign, "rejects our certificate"),
         (server("foreign", theirs), root, "a certificate of another authority"),
         (server("old", ours, valid=(-2 * DAY, -DAY)), root, "the coordinator's certificate has expired"),
         (server("early", ours, valid=(DAY, 2 * DAY)), root, "not valid yet"),
@@ -422,16 +427,16 @@ def test_each_failure_to_reach_the_coordinator_is_named(tmp_path: Path) -> None:
     ]
     for kit, accepted, said in cases:
         with listening(kit, accepted) as port, pytest.raises(EngineError, match=said):
-            greet(site, "localhost", port)
-    with pytest.raises(EngineError, match="nobody listens there"):
-        greet(site, "localhost", free_port())
-    with pytest.raises(EngineError, match=r"nobody knows a machine called 'nowhere\.invalid'"):
-        greet(site, "nowhere.invalid", 8102)
+            check_connection(site, "localhost", port)
+    with pytest.raises(EngineError, match="the connection was refused"):
+        check_connection(site, "localhost", free_port())
+    with pytest.raises(EngineError, match=r"no machine called 'nowhere\.invalid' is known"):
+        check_connection(site, "nowhere.invalid", 8102)
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         pytest.raises(EngineError, match="no answer within"),
     ):
-        greet(site, "localhost", silent.getsockname()[1], timeout=0.2)
+        check_connection(site, "localhost", silent.getsockname()[1], timeout=0.2)
 
 
 def test_a_site_trusts_no_authority_but_its_own_though_the_machine_does(
@@ -439,7 +444,7 @@ def test_a_site_trusts_no_authority_but_its_own_though_the_machine_does(
 ) -> None:
     from nvflare.fuel.f3.drivers import net_utils
 
-    from unpooled.engines.nvflare.doors import own_authority_only
+    from unpooled.engines.nvflare.executor import own_authority_only
 
     ours, public = Authority("ours"), Authority("public")
     site = ours.kit(tmp_path / "site")
@@ -495,14 +500,14 @@ def test_what_cannot_be_started_is_said_before(kits: Kits, tmp_path: Path) -> No
         start_site(tmp_path)
     with pytest.raises(EngineError, match="a path without spaces"):
         start_site(unpack(kits.sites["north"], tmp_path / "my site"))
-    taken = socket.create_server(("127.0.0.1", read_badge(kits.server).port))
+    taken = socket.create_server(("127.0.0.1", read_identity(kits.server).port))
     with taken, pytest.raises(EngineError, match="must be able to listen"):
         start_server(kits.server)
 
 
 @pytest.mark.slow
 def test_a_server_greets_its_own_and_ends_without_a_trace(kits: Kits, north: Path, tmp_path: Path) -> None:
-    port = read_badge(kits.server).port
+    port = read_identity(kits.server).port
     stranger = create(
         Consortium(name="lungs", coordinator={"port": port}, sites={"north": {}}), tmp_path / "other"
     )
@@ -510,14 +515,14 @@ def test_a_server_greets_its_own_and_ends_without_a_trace(kits: Kits, north: Pat
     parties = [server]
     try:
         wait_until_listening("localhost", port, server)
-        greet(north, "localhost", port)
+        check_connection(north, "localhost", port)
         with pytest.raises(EngineError, match="another authority"):
-            greet(unpack(stranger.sites["north"], tmp_path / "stranger"), "localhost", port)
+            check_connection(unpack(stranger.sites["north"], tmp_path / "stranger"), "localhost", port)
         with pytest.raises(EngineError, match="must be able to listen"):
             start_server(kits.server)
         sites = [north, unpack(kits.sites["south-2"], tmp_path / "south")]
         parties += [start_site(folder) for folder in sites]
-        with pytest.raises(EngineError, match="one that runs"):
+        with pytest.raises(EngineError, match="another process that runs"):
             start_site(north)
         assert connected(kits) == {"north", "south-2"}
         assert all(speaks_tls(port) for party in parties for port in ports(party))
@@ -567,21 +572,23 @@ def speaks_tls(port: int) -> bool:
 def test_a_server_that_was_tampered_with_reads_no_file_of_a_site(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The site 'open' grants the same rights but has all doors open: so the attack works."""
+    """The site 'open' grants the same rights but lacks the restrictions, so the attack works."""
     port = free_port()
     sites = {"open": {}, "closed": {}}
     kits = create(Consortium(name="lungs", coordinator={"port": port}, sites=sites), tmp_path / "made")
     table = tmp_path / "patients.csv"
     table.write_text("age,ill\n71,1\n")
 
-    def without_doors(folder: Path, badge: Badge) -> None:
-        configure_site(folder, badge)
-        if badge.name == "open":
+    def unrestricted(folder: Path, identity: Identity) -> None:
+        configure_site(folder, identity)
+        if identity.name == "open":
             resources = local(folder, "resources.json")
-            resources["components"] = [one for one in resources["components"] if one["id"] != "closed_doors"]
+            resources["components"] = [
+                one for one in resources["components"] if one["id"] != "restricted_client"
+            ]
             (folder / "local" / "resources.json").write_text(json.dumps(resources))
 
-    monkeypatch.setattr(processes, "configure_site", without_doors)
+    monkeypatch.setattr(processes, "configure_site", unrestricted)
     command = [sys.executable, "-c", TAMPERED, "-m", str(kits.server), "-s", "fed_server.json"]
     command += ["--set", "secure_train=true", "config_folder=config", "org=coordinator"]
     told = {**os.environ, STORAGE: str(kits.server / "storage")}
@@ -630,10 +637,10 @@ def test_whoever_starts_a_server_takes_it_along(tmp_path: Path) -> None:
 
 STARTER = """
 import sys
-from unpooled.engines.nvflare.badge import read_badge
+from unpooled.engines.nvflare.consortium import read_identity
 from unpooled.engines.nvflare.processes import start_server, wait_until_listening
 server = start_server(sys.argv[1])
-wait_until_listening("localhost", read_badge(sys.argv[1]).port, server)
+wait_until_listening("localhost", read_identity(sys.argv[1]).port, server)
 print(server.process.pid, flush=True)
 server.wait()
 """

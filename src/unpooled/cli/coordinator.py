@@ -1,4 +1,4 @@
-"""`unpooled coordinator`: kits for everybody, and the one port that sites call."""
+"""`unpooled coordinator`: kits for all parties, and the one port to which sites connect."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from unpooled.cli.options import Coordinator, Debug
 if TYPE_CHECKING:
     from unpooled.engines.nvflare.processes import Party
 
-app = typer.Typer(help="Bring organisations together: kits, and the port they call.", no_args_is_help=True)
+app = typer.Typer(
+    help="For the coordinator: make kits for all parties, and listen for sites.", no_args_is_help=True
+)
 
-LOOK = 2.0
-"""Seconds between two looks at who is connected."""
+POLL = 2.0
+"""Seconds between two checks of which sites are connected."""
 
 
 @app.command()
 def create(
-    consortium: Annotated[Path, typer.Argument(help="Who takes part, such as consortium.toml.")],
+    consortium: Annotated[Path, typer.Argument(help="The consortium file, such as consortium.toml.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="A new or empty folder.")] = Path(
         "consortium"
     ),
@@ -31,37 +33,39 @@ def create(
     """Make certificates and one kit for each party."""
     with answering(debug=debug):
         from unpooled.engines.nvflare.consortium import read_consortium
-        from unpooled.engines.nvflare.kits import create as make
+        from unpooled.engines.nvflare.kits import create as create_kits
 
-        asked = read_consortium(consortium)
-        made = make(asked, output)
-        at = asked.coordinator
+        read = read_consortium(consortium)
+        made = create_kits(read, output)
+        own = read.coordinator
         typer.echo(
             f"{made.coordinator}  stays here: unpooled coordinator start --coordinator {made.coordinator}"
         )
         for name, kit in made.sites.items():
-            typer.echo(f"{kit}  goes to '{name}', by a way that nobody else reads: it holds a private key")
+            typer.echo(f"{kit}  goes to '{name}' by a secure channel: it holds a private key")
         typer.echo(
-            f"A site needs one outbound connection: TCP to {at.host}, port {at.port}. No inbound port."
+            f"A site needs one outbound connection: TCP to {own.host}, port {own.port}. No inbound port."
         )
-        if at.host != "localhost":
-            typer.echo(f"Here, port {at.port} is opened on every address of this machine.")
+        if own.host != "localhost":
+            typer.echo(f"The coordinator will listen on port {own.port} of every address of this machine.")
 
 
 @app.command()
 def start(coordinator: Coordinator = Path("consortium/coordinator"), debug: Debug = 0) -> None:
     """Listen for sites and for studies, until Ctrl-C."""
     with answering(debug=debug):
-        from unpooled.engines.nvflare.kits import read_badge
+        from unpooled.engines.nvflare.consortium import read_identity
+        from unpooled.engines.nvflare.engine import members
         from unpooled.engines.nvflare.processes import start_server, wait_until_listening
-        from unpooled.engines.nvflare.session import members
 
-        everybody = members(coordinator)
-        badge = read_badge(coordinator / "server")
+        sites = members(coordinator)
+        identity = read_identity(coordinator / "server")
         server = start_server(coordinator / "server")
         try:
-            wait_until_listening("localhost", badge.port, server)
-            typer.echo(f"Listening at {badge.host}:{badge.port} for {', '.join(everybody)}. Ctrl-C ends it.")
+            wait_until_listening("localhost", identity.port, server)
+            typer.echo(
+                f"Listening at {identity.host}:{identity.port} for {', '.join(sites)}. Ctrl-C stops it."
+            )
             _watch(coordinator, server)
         except KeyboardInterrupt:
             typer.echo("Stopped.")
@@ -70,8 +74,8 @@ def start(coordinator: Coordinator = Path("consortium/coordinator"), debug: Debu
 
 
 def _watch(coordinator: Path, server: Party) -> None:
-    """A line for every site that comes or goes."""
-    from unpooled.engines.nvflare.session import connected, session
+    """Print a line whenever a site connects or disconnects."""
+    from unpooled.engines.nvflare.engine import connected, session
     from unpooled.errors import EngineError
 
     before: set[str] = set()
@@ -81,19 +85,19 @@ def _watch(coordinator: Path, server: Party) -> None:
             for name in sorted(now - before):
                 typer.echo(f"{name} is connected.")
             for name in sorted(before - now):
-                typer.echo(f"{name} has gone.")
+                typer.echo(f"{name} has disconnected.")
             before = now
-            time.sleep(LOOK)
+            time.sleep(POLL)
     raise EngineError("the coordinator must run", found="its server has ended", remedy=f"read {server.log}")
 
 
 @app.command()
 def status(coordinator: Coordinator = Path("consortium/coordinator"), debug: Debug = 0) -> None:
-    """Who is connected."""
+    """Show which sites are connected."""
     with answering(debug=debug):
-        from unpooled.engines.nvflare.session import connected, members, session
+        from unpooled.engines.nvflare.engine import connected, members, session
 
         with session(coordinator) as visit:
-            there = connected(visit)
+            present = connected(visit)
         for name in members(coordinator):
-            typer.echo(f"{name}  {'connected' if name in there else 'not connected'}")
+            typer.echo(f"{name}  {'connected' if name in present else 'not connected'}")

@@ -1,4 +1,4 @@
-"""How every command ends badly: an error's three parts, an exit code, and never a row's value."""
+"""How every command fails: with an error's three parts and an exit code, and never with a row's value."""
 
 from __future__ import annotations
 
@@ -21,43 +21,47 @@ UNEXPECTED, STOPPED, CLOSED = 1, 130, 141
 def answering(
     *, as_json: bool = False, debug: int = 0, resume: str = "", folder: Path | None = None
 ) -> Iterator[None]:
-    """Turn whatever goes wrong inside into a message and an exit code.
+    """Turn an exception into a message and an exit code.
 
-    `resume` is the command line that goes on after Ctrl-C, where there is one and `folder` holds something.
+    `resume` is the command line that continues after Ctrl-C; it is shown if `folder` holds anything.
     """
     try:
         yield
     except UnpooledError as error:
-        _tell(type(error).__name__, error.expected, error.found, error.remedy, error.exit_code, as_json)
+        _show(type(error).__name__, error.expected, error.found, error.remedy, error.exit_code, as_json)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
         begun = folder is None or (folder.is_dir() and any(folder.iterdir()))
-        remedy = f"go on with: {resume}" if resume and begun else "run it again"
-        _tell("Stopped", "stopped by Ctrl-C", "an unfinished command", remedy, STOPPED, as_json)
+        remedy = f"continue with: {resume}" if resume and begun else "run it again"
+        _show("Stopped", "stopped by Ctrl-C", "an unfinished command", remedy, STOPPED, as_json)
         raise typer.Exit(STOPPED) from None
     except (typer.Exit, typer.Abort):
         raise
     except BrokenPipeError:
-        # Whoever read along has seen enough (`| head`); what is still in the buffer goes nowhere.
+        # The reader has closed the pipe (`| head`); discard what is still in the buffer.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(CLOSED) from None
     except Exception as error:
-        _tell_unexpected(error, debug, as_json)
+        _show_unexpected(error, debug, as_json)
         raise typer.Exit(UNEXPECTED) from None
 
 
-def _tell_unexpected(error: Exception, debug: int, as_json: bool) -> None:
-    """An error's own message may quote a row, and so is shown only where it was asked for twice."""
+def _show_unexpected(error: Exception, debug: int, as_json: bool) -> None:
+    """Show where an error arose; its own message may quote a row, so only `--debug` given twice shows it."""
     found = f"{type(error).__name__} in {_place(error)}"
     if debug:
         sys.stderr.write("".join(traceback.format_tb(error.__traceback__)))
         sys.stderr.write(f"{type(error).__name__}\n" if debug == 1 else f"{type(error).__name__}: {error}\n")
-    remedy = "please report this" if debug else "run again with --debug to see where, and please report it"
-    _tell("Unexpected", "this should not have happened", found, remedy, UNEXPECTED, as_json)
+    remedy = (
+        "please report this"
+        if debug
+        else "run again with --debug to see where it arose, and please report it"
+    )
+    _show("Unexpected", "this should not have happened", found, remedy, UNEXPECTED, as_json)
 
 
 def _place(error: Exception) -> str:
-    """The last line of this package that was running."""
+    """The last line of this package in the traceback."""
     walked = traceback.walk_tb(error.__traceback__)
     frames = [(str(frame.f_globals.get("__name__", "")), number) for frame, number in walked]
     own = [(name, number) for name, number in frames if name.startswith("unpooled.")]
@@ -65,7 +69,7 @@ def _place(error: Exception) -> str:
     return f"{name}, line {number}"
 
 
-def _tell(kind: str, expected: str, found: str, remedy: str, code: int, as_json: bool) -> None:
+def _show(kind: str, expected: str, found: str, remedy: str, code: int, as_json: bool) -> None:
     if as_json:
         parts = {"kind": kind, "expected": expected, "found": found, "remedy": remedy, "exit_code": code}
         typer.echo(json.dumps({"error": parts}))

@@ -40,7 +40,7 @@ def rehearse(
         with claimed(output) as folder, tempfile.TemporaryDirectory(prefix="unpooled-") as private:
             if show:
                 typer.echo(f"starting a coordinator and {len(sources)} sites", err=True)
-            with rehearsal(asked, sources, Path(private)) as everybody:
-                remote = everybody.remote(seconds=patience)
+            with rehearsal(asked, sources, Path(private)) as parties:
+                remote = parties.remote(timeout=patience)
                 conduct(asked, folder, resume=False, show=show, sites=remote)
         tell_result(folder, as_json=json, quiet=quiet)

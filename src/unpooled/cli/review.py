@@ -1,4 +1,4 @@
-"""What a custodian reads: a study under review, and what left the site."""
+"""What a custodian reads: a study under review, and the ledger of what left the site."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SHORT = 12
 
 
 def plain(text: object) -> str:
-    """Text from elsewhere, without letters that would steer the terminal.
+    """Text from another party, without characters that control the terminal.
 
     >>> plain("a study\\x1b[2J")
     'a study?[2J'
     """
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
+    return "".join(character if character.isprintable() else "?" for character in str(text))
 
 
 def show_review(found: Review, standing: Standing) -> None:
@@ -30,12 +30,12 @@ def show_review(found: Review, standing: Standing) -> None:
     console = _console()
     asks = f"'{found.study.name}' asks how much '{columns.treatment}' changes '{columns.outcome}'."
     console.print(plain(asks), style="bold", highlight=False, soft_wrap=True)
-    told = _table("", "")
-    told.show_header = False
+    facts = _table("", "")
+    facts.show_header = False
     for what, text in _facts(found, standing).items():
-        told.add_row(what, plain(text))
-    console.print(told)
-    console.print(f"\nWhat would leave '{found.site}', and no row ever", style="bold", highlight=False)
+        facts.add_row(what, plain(text))
+    console.print(facts)
+    console.print(f"\nWhat would leave '{found.site}' (never a row)", style="bold", highlight=False)
     leaving = _table("message", "reveals")
     for kind, reveals in found.leaving.items():
         leaving.add_row(plain(kind), plain(reveals))
@@ -55,12 +55,12 @@ def _facts(found: Review, standing: Standing) -> dict[str, str]:
         "id": "" if columns.id is None else f"{columns.id}, which stays here",
         "rows": f"{found.rows:,} of site '{found.site}'",
         "hash": study.hash,
-        "so far": _so_far(standing),
+        "decision": _decision(standing),
     }
     return {what: text for what, text in facts.items() if text}
 
 
-def _so_far(standing: Standing) -> str:
+def _decision(standing: Standing) -> str:
     if standing.decision is not None:
         return f"{_word(standing.decision.approved)} on {standing.decision.when}"
     if standing.earlier is not None:
@@ -68,7 +68,7 @@ def _so_far(standing: Standing) -> str:
             f"a changed version of the study approved on {standing.earlier.when}; "
             f"changed: {', '.join(standing.changed)}"
         )
-    return "new here"
+    return "not reviewed yet"
 
 
 def _word(approved: bool) -> str:
@@ -83,13 +83,13 @@ def _show_refusals(console: Console, found: Review) -> None:
         text = f"  would refuse: {plain(refusal)}"
         console.print(text, style="yellow", highlight=False, soft_wrap=True)
     if not found.refusals:
-        console.print("  would answer, as far as this site alone can tell", highlight=False)
+        console.print("  would answer everything that this site can check on its own", highlight=False)
     console.print()
 
 
 def show_decision(found: Review, approved: bool) -> None:
-    told = f"{_word(approved)}: '{found.study.name}' ({found.study.hash[:SHORT]}) at site '{found.site}'"
-    _console().print(plain(told), style="bold", highlight=False, soft_wrap=True)
+    decision = f"{_word(approved)}: '{found.study.name}' ({found.study.hash[:SHORT]}) at site '{found.site}'"
+    _console().print(plain(decision), style="bold", highlight=False, soft_wrap=True)
 
 
 def review_as_json(found: Review, standing: Standing) -> dict[str, Any]:
@@ -145,8 +145,8 @@ def ledger_as_json(site: str, lines: list[Entry]) -> dict[str, Any]:
 
 def show_verified(found: Verified) -> None:
     between = f", from {found.first} to {found.last}" if found.lines else ""
-    holds = f"{_count(found.lines, 'line holds', 'lines hold')} together{between}."
-    _console().print(plain(holds), style="bold", highlight=False, soft_wrap=True)
+    verified = f"{_count(found.lines, 'line', 'lines')} verified{between}."
+    _console().print(plain(verified), style="bold", highlight=False, soft_wrap=True)
 
 
 def _console() -> Console:

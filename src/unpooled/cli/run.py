@@ -62,7 +62,7 @@ def run(
 def _remote(coordinator: Path, patience: float, *, show: bool) -> RemoteSites:
     from unpooled.engines.nvflare.engine import Remote
 
-    return Remote(coordinator, patience, tell=partial(typer.echo, err=True) if show else lambda _: None)
+    return Remote(coordinator, patience, notify=partial(typer.echo, err=True) if show else lambda _: None)
 
 
 def _read(path: Path, seed: int | None) -> Study:

@@ -1,4 +1,4 @@
-"""`unpooled site`: what a custodian sees and decides, beside the rows."""
+"""`unpooled site`: what a custodian sees and decides."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from unpooled.cli.exit import answering
 from unpooled.cli.join import join, start
 from unpooled.cli.options import Debug, Json, SiteFolderOption, StudyFile
 
-app = typer.Typer(help="For the custodian of a site: review studies, see what left.", no_args_is_help=True)
+app = typer.Typer(
+    help="For the custodian of a site: review studies, and see what left the site.", no_args_is_help=True
+)
 for command in (join, start):
     app.command()(command)
 HERE = Path(".")
@@ -28,7 +30,7 @@ def review(
     json: Json = False,
     debug: Debug = 0,
 ) -> None:
-    """See what a study asks of this site and what would leave it; approve or refuse it."""
+    """Show what a study asks of this site and what would leave it; approve or refuse it."""
     with answering(as_json=json, debug=debug):
         from unpooled.cli.review import review_as_json, show_decision, show_review
         from unpooled.diagnostics.review import review as reviewed
@@ -57,12 +59,12 @@ def review(
 def ledger(
     folder: SiteFolderOption = HERE,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Only say whether every line is as it was written.")
+        bool, typer.Option("--verify", help="Only check that no line was altered, removed or added.")
     ] = False,
     json: Json = False,
     debug: Debug = 0,
 ) -> None:
-    """See what left this site, the newest last."""
+    """Show what left this site, the newest last."""
     with answering(as_json=json, debug=debug):
         from unpooled.cli.review import ledger_as_json, show_ledger, show_verified
         from unpooled.site import ledger as kept

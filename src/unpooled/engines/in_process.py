@@ -1,4 +1,4 @@
-"""Every site in this process, side by side. Messages still go through the codec, so bytes are real."""
+"""All sites in this process, in parallel. Messages still pass through the codec, so bytes are counted."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from unpooled.study import ALL_SITES, Study
 
 
 def open_sites(study: Study, tables: Mapping[str, Table] | None, limits: Limits) -> dict[str, Site]:
-    """Read and check every site's table, before anything is asked."""
+    """Read and check every site's table before the first question."""
     sources: Mapping[str, Table] = tables if tables is not None else study.sites
     if not sources:
         raise StudyError(
             "a study needs at least one site",
             found="no sites",
-            remedy="give tables to fit, or [sites.NAME] in the study",
+            remedy="pass tables to fit, or write [sites.NAME] sections in the study",
         )
     if ALL_SITES in sources:
         raise StudyError(
-            f"'{ALL_SITES}' is the name of the row for everybody",
-            found="a site of that name",
+            f"'{ALL_SITES}' is reserved for the row of all sites together",
+            found="a site with that name",
             remedy="give the site another name",
         )
     return {name: open_site(name, source, study, limits) for name, source in sources.items()}

@@ -1,4 +1,4 @@
-"""What the coordinator needs of an engine: names, and a way to put one question to every site."""
+"""What the coordinator needs of an engine: the sites' names, and an exchange with all of them."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Engine(Protocol):
         ...
 
     def go_on_without(self, site: str) -> None:
-        """Ask the others from now on, from the beginning."""
+        """Leave a site out from now on; the study starts again with the others."""
         ...
 
     def exchange(self, question: Question) -> tuple[dict[str, Reply], dict[str, Traffic]]:
-        """Put the question to every site; replies and bytes by site, in the order of `sites`."""
+        """Ask every site; return replies and bytes by site, in the order of `sites`."""
         ...
 
 
 @runtime_checkable
 class RemoteSites(Protocol):
-    """Sites that are not in this process, and how they are reached."""
+    """Sites that are not in this process."""
 
     def engine(self, study: Study) -> AbstractContextManager[Engine]:
-        """A way to them for this study, closed at the end of a `with`."""
+        """An engine for this study, to be used in a `with` block."""
         ...

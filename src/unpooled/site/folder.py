@@ -17,7 +17,7 @@ from unpooled.site.private_files import OWN_FOLDER, keeping, write_whole
 from unpooled.study import ALL_SITES, Source
 from unpooled.study.file import resolved
 
-FILE, LEDGER, APPROVALS = "site.toml", "ledger.jsonl", "approvals.json"
+FILE, LEDGER, APPROVALS, ERRORS = "site.toml", "ledger.jsonl", "approvals.json", "errors.log"
 REPLY_BYTES = 64 * 2**20
 
 
@@ -108,6 +108,10 @@ class SiteFolder:
     @property
     def approvals(self) -> Path:
         return self.folder / APPROVALS
+
+    @property
+    def errors(self) -> Path:
+        return self.folder / ERRORS
 
 
 def _movable(source: Source, folder: Path) -> Source:

@@ -1,26 +1,29 @@
-"""Where a site is asked from outside: approved studies only, within limits, and nothing off the record."""
+"""Where a site answers questions from outside: approved studies only, within its limits, all on record."""
 
 from __future__ import annotations
 
 import json
+import traceback
+from datetime import UTC, datetime
 from pathlib import Path
 
 from unpooled.errors import LimitRefusal, MessageError, ResultsError, UnpooledError
 from unpooled.maths.linear_algebra import one_blas_thread
 from unpooled.methods.method import spelled_out
-from unpooled.protocol.codec import decode, encode
+from unpooled.protocol.codec import encode
 from unpooled.protocol.envelope import Answered, Asked, digest, open_question
 from unpooled.protocol.messages import Message, Question, Refusal
 from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals, permit
 from unpooled.site.folder import SiteFolder
 from unpooled.site.ledger import Ledger
+from unpooled.site.private_files import append
 from unpooled.site.site import Site, open_site
 from unpooled.study import Study
 
 
 class Gateway:
-    """Stands beside the rows for as long as a study runs."""
+    """Answers for one site folder, and keeps the table of the current study open between questions."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = SiteFolder.read(folder)
@@ -29,7 +32,7 @@ class Gateway:
         self._open: dict[str, Site] = {}
 
     def answer(self, sealed: bytes) -> bytes:
-        """A sealed reply to a sealed question; where anything is wrong, a refusal in words."""
+        """A sealed reply to a sealed question; if anything is wrong, a refusal with its reason."""
         return Answered(self._folder.name, digest(sealed), self._reply(sealed)).seal()
 
     def _reply(self, sealed: bytes) -> bytes:
@@ -41,8 +44,10 @@ class Gateway:
         reply = self._within_limits(study, question)
         try:
             self._record(study, asked.round, question, reply)
-        except ResultsError as error:  # what is not on record does not leave
+        except ResultsError as error:  # a reply that cannot be recorded does not leave
             return encode(refusal(error))
+        except Exception as error:
+            return encode(self._defect(error))
         return encode(reply)
 
     def _within_limits(self, study: Study, question: Question) -> Message:
@@ -53,8 +58,8 @@ class Gateway:
             return reply
         except UnpooledError as error:
             return refusal(error)
-        except Exception as error:  # its message may quote a row
-            return _defect(error)
+        except Exception as error:
+            return self._defect(error)
 
     def _permitted(self, study: Study, question: Question) -> Message:
         self._approvals.require(study)
@@ -62,13 +67,40 @@ class Gateway:
         if study.hash not in self._open:
             site = open_site(self._folder.name, self._folder.source, study, self._folder.limits)
             self._open = {study.hash: site}
-        with one_blas_thread():  # as in one process: the order of a sum is part of the number
+        with one_blas_thread():  # as in one process: the order of a sum changes its last digits
             return answer(self._open[study.hash], question)
 
     def _record(self, study: Study, number: int, question: Question, reply: Message) -> None:
         site = self._open.get(study.hash)
         stages = {} if site is None or site.adopted is None else site.adopted.stages
         self._ledger.record(study.hash, number, question.label, reply, encode(reply), stages=stages)
+
+    def _defect(self, error: Exception) -> Refusal:
+        """Refuse because of an error of the program itself, and log where it arose."""
+        log = self._folder.errors
+        try:
+            append(log, trace(error))
+            where = f"{log.name} in the site's folder shows where it arose"
+        except ResultsError:
+            where = f"{log.name} in the site's folder could not be written"
+        return Refusal(
+            "FitError",
+            "the site must be able to answer",
+            f"an unexpected {type(error).__name__} at the site",
+            f"{where}; please report it",
+        )
+
+
+def trace(error: BaseException) -> str:
+    """The types and stacks of an error and its causes, without their messages, which may quote a row."""
+    lines = [datetime.now(UTC).isoformat(timespec="seconds")]
+    chain: BaseException | None = error
+    while chain is not None:
+        lines.append(f"{type(chain).__module__}.{type(chain).__qualname__}")
+        for frame in traceback.extract_tb(chain.__traceback__):
+            lines.append(f"  {frame.filename}, line {frame.lineno}, in {frame.name}")
+        chain = chain.__cause__ or chain.__context__
+    return "\n".join(lines) + "\n\n"
 
 
 def refusal(error: UnpooledError) -> Refusal:
@@ -93,18 +125,9 @@ def _question(asked: Asked) -> Question:
     )
 
 
-def _defect(error: Exception) -> Refusal:
-    return Refusal(
-        "FitError",
-        "the site must be able to answer",
-        f"an unexpected {type(error).__name__} there",
-        "the site's custodian finds more with `unpooled site review`; please report it",
-    )
-
-
 def _too_large(found: int, most: int) -> LimitRefusal:
     return LimitRefusal(
         f"a reply of at most {most:,} bytes may leave the site",
         found=f"one of {found:,} bytes",
-        remedy="ask for fewer draws or features, or let the custodian raise reply_bytes",
+        remedy="ask for fewer draws or features, or ask the custodian to raise reply_bytes",
     )

@@ -1,4 +1,4 @@
-"""Files in a site's own folder: for its custodian only, and written whole or not at all."""
+"""Files in a site's own folder, which only its custodian may read."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ OWN_FILE, OWN_FOLDER = 0o600, 0o700
 
 @contextmanager
 def keeping(path: Path) -> Iterator[None]:
-    """A disk that is full or may not be written is the custodian's to mend, and no defect of this program."""
+    """Report a disk that is full or read-only as something for the custodian to mend."""
     try:
         yield
     except OSError as error:
         raise ResultsError(
             "the site's folder must be one that can be written",
             found=f"{path} cannot be written ({error.strerror or type(error).__name__})",
-            remedy="make room there, or get the right to write there, and try again",
+            remedy="free some space, or get permission to write there, and try again",
         ) from None
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Written beside the old file, then put in its place."""
+    """Replace a file, so that it is never left half written."""
     beside = path.with_name(path.name + ".new")
     with keeping(path):
         try:
@@ -39,3 +39,9 @@ def write_whole(path: Path, text: str) -> None:
             with suppress(OSError):
                 beside.unlink()
             raise
+
+
+def append(path: Path, text: str) -> None:
+    """Add text to the end of a log."""
+    with keeping(path), open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, OWN_FILE), "ab") as file:
+        file.write(text.encode())

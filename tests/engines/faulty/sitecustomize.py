@@ -13,16 +13,16 @@ if any("worker_process" in word for word in sys.orig_argv):
     from unpooled.protocol.codec import decode, encode
     from unpooled.protocol.envelope import Answered, digest, open_reply
     from unpooled.protocol.messages import Statistics
-    from unpooled.site.gateway import Desk
+    from unpooled.site.gateway import Gateway
 
-    answer, first = Desk.answer, []
+    answer, first = Gateway.answer, []
 
     def fill(ledger: Path) -> None:
         """From now on the system lets no file of this process grow beyond the ledger's end."""
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
         resource.setrlimit(resource.RLIMIT_FSIZE, (ledger.stat().st_size, hard))
 
-    def wrong(self: Desk, sealed: bytes) -> bytes:
+    def wrong(self: Gateway, sealed: bytes) -> bytes:
         path = self._folder.folder / "fault"
         fault = path.read_text() if path.exists() else ""
         if fault == "full":
@@ -37,7 +37,7 @@ if any("worker_process" in word for word in sys.orig_argv):
         if fault == "replay":
             return first[0]
         if fault == "huge":
-            return b"\0" * 2**30
+            return b"\0" * (2**28 + 1)  # one byte more than the relay accepts
         change = {
             "nan": lambda leaf: np.full_like(leaf, np.nan),
             "shape": lambda leaf: leaf[..., None],
@@ -45,4 +45,4 @@ if any("worker_process" in word for word in sys.orig_argv):
         moved = dataclasses.replace(reply, total=jax.tree.map(change[fault], reply.total))
         return Answered(name, digest(sealed), encode(moved)).seal()
 
-    Desk.answer = wrong
+    Gateway.answer = wrong

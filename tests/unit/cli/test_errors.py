@@ -174,7 +174,7 @@ def test_the_command_to_go_on_with_can_be_pasted(study, tmp_path, monkeypatch):
 
     monkeypatch.setattr("unpooled.cli.watch.conduct", stop)
     folder = tmp_path / "my results"
-    told = run("run", study, "--output", folder, "--seed", 3).stderr.partition("go on with: ")[2]
+    told = run("run", study, "--output", folder, "--seed", 3).stderr.partition("continue with: ")[2]
     wanted = ["unpooled", "run", str(study), "--output", str(folder), "--resume", "--seed", "3"]
     assert shlex.split(told) == wanted
 

@@ -55,7 +55,7 @@ def test_a_review_says_what_is_asked_and_what_would_leave(folder, asked):
         "fedci (inference = collapsed, structure = isotropic",
         "at most",
         "30 of site 'site1'",
-        "new here",
+        "not reviewed yet",
         Described.reveals,
         "ridge: statistics",
         "any stage: gradient",
@@ -175,7 +175,7 @@ def test_the_ledger_tells_what_left_newest_last(folder):
 
 def test_a_verified_ledger_says_how_many_lines_hold_and_a_touched_one_ends_in_an_error(folder):
     record(folder, 3)
-    assert run("ledger", "--folder", folder, "--verify").stdout.startswith("3 lines hold together, from 2")
+    assert run("ledger", "--folder", folder, "--verify").stdout.startswith("3 lines verified, from 2")
     found = json.loads(run("ledger", "--folder", folder, "--verify", "--json").stdout)
     assert found["verified"]["lines"] == 3
     path = folder / "ledger.jsonl"

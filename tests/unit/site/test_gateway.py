@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
+import pandas as pd
 import pytest
 
 from engines.stage import study, tables, written
@@ -14,7 +16,7 @@ from unpooled.protocol.envelope import Asked, open_reply
 from unpooled.protocol.messages import Describe, Described, Message, Refusal
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
-from unpooled.site.gateway import Desk
+from unpooled.site.gateway import Gateway
 from unpooled.site.ledger import entries, verify
 
 STUDY = study()
@@ -31,7 +33,7 @@ def sealed(question: Message = QUESTION, number: int = 1) -> bytes:
 
 
 def asked(own: SiteFolder, envelope: bytes) -> Message:
-    return decode(open_reply(Desk(own.folder).answer(envelope), envelope, "north"))
+    return decode(open_reply(Gateway(own.folder).answer(envelope), envelope, "north"))
 
 
 def approved(own: SiteFolder) -> SiteFolder:
@@ -48,12 +50,12 @@ def test_an_approved_question_is_answered_and_on_record(tmp_path: Path) -> None:
 
 def test_nothing_is_answered_before_an_approval_or_after_it_was_taken_back(tmp_path: Path) -> None:
     own = folder(tmp_path)
-    desk = Desk(own.folder)
+    gateway = Gateway(own.folder)
     kinds = []
     for decision in (None, True, False):
         if decision is not None:
             Approvals(own.approvals).decide(STUDY, approved=decision)
-        reply = decode(open_reply(desk.answer(sealed()), sealed(), "north"))
+        reply = decode(open_reply(gateway.answer(sealed()), sealed(), "north"))
         kinds.append(getattr(reply, "kind", type(reply).__name__))
     assert kinds == ["ApprovalError", "Described", "ApprovalError"]
 
@@ -70,22 +72,72 @@ def test_a_sites_own_limits_bind(tmp_path: Path, more: dict[str, object], kind: 
 
 def test_what_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
     own = approved(folder(tmp_path))
-    desk = Desk(own.folder)
+    gateway = Gateway(own.folder)
     own.ledger.with_name("ledger.head.new").mkdir()  # now no head can be written
-    reply = decode(open_reply(desk.answer(sealed()), sealed(), "north"))
+    reply = decode(open_reply(gateway.answer(sealed()), sealed(), "north"))
     assert isinstance(reply, Refusal)
     assert "cannot be written" in reply.found
 
 
-def test_a_defect_is_told_by_its_kind_and_not_by_its_message(tmp_path: Path, monkeypatch) -> None:
+def test_a_defect_is_logged_and_refused_without_its_message(tmp_path: Path, monkeypatch) -> None:
+    value = repr(tables()["north"]["a"].iloc[0])
+
     def broken(*_: object) -> Message:
-        raise ValueError("the patient is 41")
+        quoted = value
+        try:
+            raise KeyError(quoted)
+        except KeyError as error:
+            raise ValueError(f"cannot convert {quoted}") from error
 
     monkeypatch.setattr("unpooled.site.gateway.answer", broken)
-    reply = asked(approved(folder(tmp_path)), sealed())
-    assert isinstance(reply, Refusal)
-    assert "ValueError" in reply.found
-    assert "41" not in f"{reply}"
+    own = approved(folder(tmp_path))
+    for _ in range(2):
+        reply = asked(own, sealed())
+        assert isinstance(reply, Refusal)
+        assert "ValueError" in reply.found
+        assert "errors.log in the site's folder" in reply.remedy
+        assert value not in f"{reply}"
+    log = own.errors.read_text()
+    assert own.errors == own.folder / "errors.log"
+    assert own.errors.stat().st_mode & 0o777 == 0o600
+    assert log.count("builtins.ValueError") == log.count("builtins.KeyError") == 2
+    assert log.count(f"{__file__}, line ") >= 4 and "in broken" in log
+    assert value not in log and "cannot convert" not in log and "quoted" not in log
+    assert [entry.kind for entry in entries(own.ledger)] == ["Refusal", "Refusal"]
+
+
+def test_a_defect_in_a_stage_is_logged_too(tmp_path: Path, monkeypatch) -> None:
+    """The exception comes out of a traced JAX function, through frames of other packages."""
+    value = repr(tables()["north"]["a"].iloc[0])
+
+    def broken(frame: pd.DataFrame, *_: object) -> None:
+        raise ZeroDivisionError(f"row 0 holds {frame['a'].iloc[0]!r}")
+
+    monkeypatch.setattr("unpooled.site.answer.describe", lambda *given: jax.jit(lambda: broken(*given))())
+    own = approved(folder(tmp_path))
+    reply = asked(own, sealed())
+    assert isinstance(reply, Refusal) and "ZeroDivisionError" in reply.found
+    assert value not in f"{reply}{own.errors.read_text()}"
+    assert "in broken" in own.errors.read_text()
+
+
+def test_a_defect_is_refused_though_the_log_cannot_be_written(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("unpooled.site.gateway.answer", lambda *_: 1 / 0)
+    own = approved(folder(tmp_path))
+    own.errors.mkdir()
+    reply = asked(own, sealed())
+    assert isinstance(reply, Refusal) and "could not be written" in reply.remedy
+
+
+def test_a_defect_of_the_ledger_itself_is_refused(tmp_path: Path, monkeypatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise TypeError("the patient is 41")
+
+    monkeypatch.setattr("unpooled.site.ledger.Ledger.record", broken)
+    own = approved(folder(tmp_path))
+    reply = asked(own, sealed())
+    assert isinstance(reply, Refusal) and "TypeError" in reply.found
+    assert "41" not in f"{reply}" and "the patient" not in own.errors.read_text()
 
 
 @pytest.mark.parametrize("envelope", [b"", b"\x00" * 40, Asked("{", b"", 1, b"").seal()])
@@ -94,7 +146,7 @@ def test_other_bytes_are_refused_in_words(tmp_path: Path, envelope: bytes) -> No
 
 
 def test_an_old_reply_answers_no_new_question(tmp_path: Path) -> None:
-    old = Desk(approved(folder(tmp_path)).folder).answer(sealed(number=1))
+    old = Gateway(approved(folder(tmp_path)).folder).answer(sealed(number=1))
     with pytest.raises(MessageError, match="another question"):
         open_reply(old, sealed(number=2), "north")
     with pytest.raises(MessageError, match="another site"):

@@ -1,4 +1,4 @@
-"""NVIDIA FLARE: the same study across machines. The package `nvflare` is imported only in this folder."""
+"""NVIDIA FLARE carries a study between organisations. `nvflare` is imported only in this folder."""
 
 from __future__ import annotations
 

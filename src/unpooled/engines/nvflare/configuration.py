@@ -1,6 +1,7 @@
-"""What NVIDIA FLARE is told at each party, written anew by the party's own package whenever it starts.
+"""How NVIDIA FLARE is configured at each party, and the job that carries a study.
 
-So a kit holds names and keys and nothing else: what a site's processes may do is never what somebody sent.
+The party's own package writes its configuration anew at every start. A kit holds only names and keys, so
+nobody else decides what a site's processes may do. A job names two installed classes and holds no code.
 """
 
 from __future__ import annotations
@@ -11,17 +12,31 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from unpooled.engines.nvflare.badge import Badge
-from unpooled.engines.nvflare.job import EXECUTOR, RELAY
+from unpooled.engines.nvflare.consortium import Identity
+
+RELAY = "unpooled.engines.nvflare.controller.Relay"
+EXECUTOR = "unpooled.engines.nvflare.executor.Executor"
+EXECUTORS = [{"tasks": ["*"], "executor": {"path": EXECUTOR, "args": {}}}]
+"""The only executors that a site accepts in a job."""
+_RESTRICTIONS = "unpooled.engines.nvflare.executor.RestrictedClient"
+_JOB_VALIDATOR = "unpooled.engines.nvflare.executor.StudyJobValidator"
+
+TASK, QUESTION, REPLY = "unpooled.ask", "unpooled.question", "unpooled.reply"
+"""The only task, and the only keys of its data and its result."""
 
 STORAGE = "UNPOOLED_STORAGE"
-"""The variable that tells a starting server where its jobs and snapshots are kept."""
+"""The environment variable that names the folder of a server's jobs and snapshots."""
 
-HEART_BEAT_TIMEOUT = 10
-"""Seconds without a sign of life after which the server takes a site for gone."""
+HEARTBEAT_TIMEOUT = 10
+"""Seconds without a heartbeat after which the server considers a site disconnected."""
+
+TASK_REQUEST_INTERVAL = 0.02
+"""Seconds between two requests of a site for its next question."""
+
+_INLINE = {"np_download_chunk_size": 0}
+"""Arrays travel inside their message instead of as separate downloads."""
 
 _SCHEME, _SECURITY = "http", "mtls"
-_DOORS = "unpooled.engines.nvflare.doors"
 _NOTHING = {"byoc": "none", "server-predeployed-flwr": "none", "shell_commands": "none", "operate": "none"}
 _LEAD_AT_SERVER = {
     "submit_job": "any",
@@ -40,14 +55,14 @@ _LEAD_AT_SITE = {
 }
 
 
-def configure_server(folder: Path, badge: Badge) -> None:
-    """The coordinator: one port for sites and for the lead, and no class but our relay in a job."""
-    service = {"target": f"{badge.host}:{badge.port}", "scheme": _SCHEME}
+def configure_server(folder: Path, identity: Identity) -> None:
+    """The coordinator: one port for sites and for the lead, and in a job no class but our relay."""
+    service = {"target": f"{identity.host}:{identity.port}", "scheme": _SCHEME}
     server = {
-        "name": badge.consortium,
+        "name": identity.consortium,
         "service": service,
-        "admin_server": badge.host,
-        "admin_port": badge.port,
+        "admin_server": identity.host,
+        "admin_port": identity.port,
         "ssl_private_key": "server.key",
         "ssl_cert": "server.crt",
         "ssl_root_cert": "rootCA.pem",
@@ -57,41 +72,41 @@ def configure_server(folder: Path, badge: Badge) -> None:
     _clear(folder)
     _write(folder / "startup" / "fed_server.json", started)
     _write(folder / "local" / "resources.json", _server_resources())
-    _write_rights_and_logs(folder, _LEAD_AT_SERVER)
+    _write_permissions_and_logs(folder, _LEAD_AT_SERVER)
 
 
-def configure_site(folder: Path, badge: Badge) -> None:
-    """A site: calls the coordinator, runs no class but our executor, sends no log."""
-    service = {"target": f"{badge.host}:{badge.port}", "scheme": _SCHEME}
+def configure_site(folder: Path, identity: Identity) -> None:
+    """A site: connects to the coordinator, runs no class but our executor, and sends no log."""
+    service = {"target": f"{identity.host}:{identity.port}", "scheme": _SCHEME}
     client = {
         "ssl_private_key": "client.key",
         "ssl_cert": "client.crt",
         "ssl_root_cert": "rootCA.pem",
-        "fqsn": badge.name,
+        "fqsn": identity.name,
         "is_leaf": True,
         "connection_security": _SECURITY,
     }
     started = {
         "format_version": 2,
         "require_signed_jobs": True,
-        "servers": [{"name": badge.consortium, "service": service, "identity": badge.host}],
+        "servers": [{"name": identity.consortium, "service": service, "identity": identity.host}],
         "client": client,
     }
     _clear(folder)
     _write(folder / "startup" / "fed_client.json", started)
     _write(folder / "local" / "resources.json", _site_resources())
-    _write_rights_and_logs(folder, _LEAD_AT_SITE)
+    _write_permissions_and_logs(folder, _LEAD_AT_SITE)
 
 
-def configure_lead(folder: Path, badge: Badge) -> None:
-    """The one person who may hand in studies, at the coordinator's machine, whatever it is called outside."""
+def configure_lead(folder: Path, identity: Identity) -> None:
+    """The one user who may submit studies, from the coordinator's own machine."""
     admin = {
-        "project_name": badge.consortium,
-        "username": badge.name,
-        "server_identity": badge.host,
+        "project_name": identity.consortium,
+        "username": identity.name,
+        "server_identity": identity.host,
         "scheme": _SCHEME,
         "host": "localhost",
-        "port": badge.port,
+        "port": identity.port,
         "connection_security": _SECURITY,
         "uid_source": "user_input",
         "with_file_transfer": True,
@@ -102,11 +117,37 @@ def configure_lead(folder: Path, badge: Badge) -> None:
         "ca_cert": "rootCA.pem",
     }
     (folder / "transfer").mkdir(mode=0o700, exist_ok=True)
-    waiting = {"idle_timeout": 900.0, "login_timeout": 10.0, "authenticate_msg_timeout": 2.0}
+    timeouts = {"idle_timeout": 900.0, "login_timeout": 10.0, "authenticate_msg_timeout": 2.0}
     _write(folder / "startup" / "fed_admin.json", {"format_version": 1, "admin": admin})
     _write(
-        folder / "local" / "resources.json", {"format_version": 1, "admin": {**waiting, "with_debug": False}}
+        folder / "local" / "resources.json", {"format_version": 1, "admin": {**timeouts, "with_debug": False}}
     )
+
+
+def write_job(folder: Path, name: str, sites: tuple[str, ...], address: str) -> Path:
+    """The job's three files; `address` is the socket from which the study's questions come."""
+    meta = {
+        "name": name,
+        "resource_spec": {},
+        "min_clients": len(sites),
+        "mandatory_clients": list(sites),
+        "deploy_map": {"coordinator": ["server"], "site": list(sites)},
+    }
+    server = {
+        "format_version": 2,
+        **_INLINE,
+        "server": {"task_request_interval": TASK_REQUEST_INTERVAL},
+        "dead_client_grace_period": 1.0,
+        "dead_client_check_lead_time": 1.0,
+        "workflows": [{"id": "relay", "path": RELAY, "args": {"address": address}}],
+        "components": [],
+    }
+    site = {"format_version": 2, **_INLINE, "executors": EXECUTORS, "components": []}
+    job = folder / "study"
+    _write(job / "meta.json", meta)
+    _write(job / "coordinator" / "config" / "config_fed_server.json", server)
+    _write(job / "site" / "config" / "config_fed_client.json", site)
+    return job
 
 
 def _server_resources() -> dict[str, Any]:
@@ -124,7 +165,7 @@ def _server_resources() -> dict[str, Any]:
             {
                 "admin_storage": "transfer",
                 "max_num_clients": 100,
-                "heart_beat_timeout": HEART_BEAT_TIMEOUT,
+                "heart_beat_timeout": HEARTBEAT_TIMEOUT,
                 "admin_timeout": 10.0,
             }
         ],
@@ -151,9 +192,9 @@ def _site_resources() -> dict[str, Any]:
         "class_allow_list": [EXECUTOR],
         "allow_log_streaming": False,
         "client": {"retry_timeout": 30},
-        "app_validator": {"path": f"{_DOORS}.OnlyStudies", "args": {}},
+        "app_validator": {"path": _JOB_VALIDATOR, "args": {}},
         "components": [
-            _component("closed_doors", f"{_DOORS}.ClosedDoors"),
+            _component("restricted_client", _RESTRICTIONS),
             _component("resource_manager", resources, num_of_gpus=0, mem_per_gpu_in_GiB=0),
             _component("resource_consumer", consumer),
             _component("process_launcher", launcher),
@@ -165,42 +206,42 @@ def _component(name: str, path: str, **arguments: object) -> dict[str, Any]:
     return {"id": name, "path": path, "args": arguments}
 
 
-def _write_rights_and_logs(folder: Path, lead: dict[str, str]) -> None:
+def _write_permissions_and_logs(folder: Path, lead: dict[str, str]) -> None:
     roles = {role: _NOTHING for role in ("project_admin", "org_admin", "member")}
-    rights = {"format_version": "1.0", "permissions": {**roles, "lead": {**_NOTHING, **lead}}}
-    _write(folder / "local" / "authorization.json", rights)
+    permissions = {"format_version": "1.0", "permissions": {**roles, "lead": {**_NOTHING, **lead}}}
+    _write(folder / "local" / "authorization.json", permissions)
     _write(folder / "local" / "log_config.json", _logs())
-    _write(folder / "local" / "comm_config.json", _inside())
+    _write(folder / "local" / "comm_config.json", _internal_connections())
 
 
-def _inside() -> dict[str, Any]:
-    """Between a party and the processes of its jobs: certificates too, as users share the loopback."""
+def _internal_connections() -> dict[str, Any]:
+    """TLS also between a party and its job processes: all users of a machine share its loopback."""
     resources = {"host": "localhost", "connection_security": _SECURITY}
     return {"allow_adhoc_conns": False, "internal": {"scheme": "tcp", "resources": resources}}
 
 
 def _logs() -> dict[str, Any]:
-    """Warnings only, to the output that the party's log file holds."""
-    form = "%(asctime)s - %(name)s - %(levelname)s - %(fl_ctx)s - %(message)s"
+    """Warnings only, to the output, which goes to the party's log file."""
+    layout = "%(asctime)s - %(name)s - %(levelname)s - %(fl_ctx)s - %(message)s"
     console = {"class": "logging.StreamHandler", "formatter": "plain", "stream": "ext://sys.stdout"}
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"plain": {"()": "nvflare.fuel.utils.log_utils.BaseFormatter", "fmt": form}},
+        "formatters": {"plain": {"()": "nvflare.fuel.utils.log_utils.BaseFormatter", "fmt": layout}},
         "handlers": {"console": console},
         "loggers": {"root": {"level": "WARNING", "handlers": ["console"]}},
     }
 
 
 def _clear(folder: Path) -> None:
-    """NVIDIA FLARE also reads whatever files of certain names it finds: none but ours are there."""
+    """Remove every configuration file that NVIDIA FLARE would read besides ours."""
     shutil.rmtree(folder / "local", ignore_errors=True)
     for one in (folder / "startup").glob("*.json"):
         one.unlink()
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     text = json.dumps(content, indent=2) + "\n"
     beside = path.with_name(f"{path.name}.new")
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

@@ -1,4 +1,4 @@
-"""A consortium: who coordinates, where, and which sites may take part; read from `consortium.toml`."""
+"""A consortium, read from `consortium.toml`: its coordinator, its sites, and the identity of each party."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from unpooled.errors import StudyError, nearest
+from unpooled.errors import ResultsError, StudyError, nearest
 
 DAYS = 360
-"""As long as NVIDIA FLARE lets a certificate live; a shorter life is a choice, a longer one is not."""
+"""The longest validity of a certificate that NVIDIA FLARE permits."""
 
 NAME = r"[A-Za-z][A-Za-z0-9_-]{0,59}"
 ORGANISATION = r"[A-Za-z][A-Za-z0-9_]{0,59}"
@@ -20,11 +20,16 @@ _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 HOST = rf"{_LABEL}(?:\.{_LABEL})*"
 _RESERVED = {"server", "all", "lead", "coordinator"}
 _READ_AS_NUMBERS = {"inf", "infinity", "nan", "yes", "true", "t", "y", "no", "false", "f", "n"}
-"""Words that NVIDIA FLARE's command line takes for numbers or switches."""
+"""Words that NVIDIA FLARE's command line reads as numbers or switches."""
+
+LEAD = "lead@unpooled.org"
+"""The one user who may submit, follow, abort and end studies."""
+IDENTITY = "identity.json"
+"""The file of a kit that holds its party's identity."""
 
 
 class Coordinator(BaseModel):
-    """Where the coordinator listens: the name that sites reach it by, and its one port."""
+    """Where the coordinator listens: the host name by which sites reach it, and its one port."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -55,7 +60,7 @@ class Member(BaseModel):
 
 
 class Consortium(BaseModel):
-    """Everybody who takes part in studies together, and how long their certificates are valid.
+    """The parties that run studies together, and how many days their certificates are valid.
 
     >>> consortium = Consortium(name="lungs", sites={"north-1": {}, "south": {"organisation": "clinic"}})
     >>> [member.organisation for member in consortium.sites.values()]
@@ -90,12 +95,12 @@ class Consortium(BaseModel):
             if not re.fullmatch(NAME, name) or name.lower() in _READ_AS_NUMBERS:
                 raise ValueError(
                     "a site's name is a letter, then letters, digits, '-' and '_', at most 60; "
-                    "no word for a number or for yes or no"
+                    "not a word for a number, yes or no"
                 )
             if name.lower() in _RESERVED:
-                raise ValueError(f"a site cannot be called '{name}', which has another meaning")
+                raise ValueError(f"a site cannot be called '{name}', which is a reserved name")
             if name.lower() in seen:
-                raise ValueError(f"two sites are called '{name}', but for capital letters")
+                raise ValueError(f"two sites are called '{name}', apart from capital letters")
             seen.add(name.lower())
         return {
             name: member if member.organisation else Member(organisation=name.replace("-", "_"))
@@ -107,6 +112,43 @@ class Consortium(BaseModel):
         if self.coordinator.host.lower() in {name.lower() for name in self.sites}:
             raise ValueError(f"a site and the coordinator's host are both called '{self.coordinator.host}'")
         return self
+
+
+class Identity(BaseModel):
+    """Whose kit it is, in which consortium, and where the coordinator listens.
+
+    It is the only text in a kit. A site receives its kit from somebody else, so all fields are checked again.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    consortium: str = Field(pattern=f"^(?:{NAME})$")
+    name: str = Field(pattern=f"^(?:{NAME}|{HOST}|{LEAD})$")
+    organisation: str = Field(pattern=f"^(?:{ORGANISATION})$")
+    host: str = Field(pattern=f"^(?:{HOST})$", max_length=63)
+    port: int = Field(ge=1, le=65535)
+
+
+def parse_identity(text: bytes) -> Identity | None:
+    try:
+        return Identity.model_validate_json(text)
+    except ValidationError:
+        return None
+
+
+def read_identity(kit: str | Path) -> Identity:
+    """The identity of the party whose kit is in a folder."""
+    try:
+        identity = parse_identity((Path(kit) / IDENTITY).read_bytes())
+    except OSError:
+        identity = None
+    if identity is None:
+        raise ResultsError(
+            "a party starts from the folder of its kit",
+            found=f"no kit: {kit}",
+            remedy=f"give the folder that holds '{IDENTITY}' and 'startup'",
+        )
+    return identity
 
 
 _SECTIONS = {
@@ -133,14 +175,14 @@ def read_consortium(path: str | Path) -> Consortium:
     except UnicodeDecodeError:
         found, remedy = "a file that is not text in UTF-8", "save it as UTF-8"
     except OSError:
-        found, remedy = "something that cannot be read", "give a file that this user may read"
+        found, remedy = "a path that cannot be read", "give a file that this user may read"
     else:
         return Consortium(**content)
     raise StudyError("the consortium file must be readable", found=f"{found}: {path}", remedy=remedy)
 
 
 def _explain(error: ValidationError) -> StudyError:
-    """The first problem as a sentence that a user can act on, unknown keys before all others."""
+    """The first problem as an error that a user can act on, unknown keys before all others."""
     problems = error.errors(include_url=False, include_input=False)
     problem = min(problems, key=lambda one: one["type"] != "extra_forbidden")
     where = [str(part) for part in problem["loc"]]

@@ -1,135 +1,189 @@
 """The sites of a consortium as an engine: one job of NVIDIA FLARE carries a whole study.
 
-A job can end for reasons that are not the study's (a process killed at one site ends it for all). Then it is
-put again, the sites adopt the study again, and the question that was under way is put again.
+A job can end for reasons that are not the study's: a process killed at one site ends it for all. The
+transport then submits another job, and the engine prepares the sites and asks its question again.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections import Counter
-from collections.abc import Callable
+import io
+import json
+import logging
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
-from typing import Self
 
-from unpooled.engines.nvflare.passage import Ended, Passage
-from unpooled.engines.nvflare.session import members
-from unpooled.engines.nvflare.wire import Response
-from unpooled.errors import EngineError, MessageError, SiteLost
-from unpooled.protocol.addressing import to_site
-from unpooled.protocol.codec import decode, encode
-from unpooled.protocol.engine import Traffic
-from unpooled.protocol.envelope import Asked, open_reply
-from unpooled.protocol.messages import Adopt, Message
+from nvflare.apis.job_def import JobMetaKey
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+
+from unpooled.engines.channel import Channel
+from unpooled.engines.nvflare.configuration import write_job
+from unpooled.engines.nvflare.consortium import LEAD
+from unpooled.engines.nvflare.controller import Request, decode_response
+from unpooled.engines.nvflare.kits import CONSORTIUM
+from unpooled.engines.remote import Disconnected, Notify, RemoteEngine, Unreachable, silent
+from unpooled.errors import EngineError, ResultsError, SiteLost
 from unpooled.study import Study
 
-ATTEMPTS = 2
-"""How often a site may fail, or a job end, before the question is given up."""
-
-Exchanged = tuple[dict[str, Message], dict[str, Traffic]]
-
-
-def _silent(_: str) -> None: ...
+CONNECTED_WITHIN = 12.0
+"""Seconds since a site's last heartbeat after which it counts as disconnected."""
+JOB_START = 120.0
+"""Seconds that a job may take from its submission until its relay connects."""
+GRACE, POLL = 30.0, 0.5
+"""Seconds that the relay may answer after a site's time is up, and between two checks of the server."""
+OVER = ("FINISHED", "FAILED", "ABORTED")
+"""How the status of a job that has ended begins."""
 
 
 class Remote:
     """The sites that have a kit of this coordinator: give it to `fit` in place of tables.
 
-    `seconds` is how long a site may take for one answer, or to come back; `tell` hears what is waited for.
+    `timeout` is the number of seconds that a site may take to answer one question, or to connect again;
+    `notify` is called with a line of text whenever the study waits for a site.
     """
 
-    def __init__(
-        self, coordinator: Path | str, seconds: float = 600.0, *, tell: Callable[[str], None] = _silent
-    ) -> None:
-        self._coordinator, self._seconds, self._tell = Path(coordinator), seconds, tell
+    def __init__(self, coordinator: Path | str, timeout: float = 600.0, *, notify: Notify = silent) -> None:
+        self._coordinator, self._timeout, self._notify = Path(coordinator), timeout, notify
 
-    def engine(self, study: Study) -> Flare:
-        """To be used in a `with`: the job ends with it."""
-        sites = members(self._coordinator)
-        return Flare(Passage(self._coordinator, self._seconds, self._tell), study, sites, self._tell)
+    def engine(self, study: Study) -> RemoteEngine:
+        """An engine to be used in a `with` block, at the end of which the job ends."""
+        transport = JobTransport(self._coordinator, self._timeout, self._notify)
+        return RemoteEngine(transport, study, self._notify)
 
 
-class Flare:
-    """See `unpooled.protocol.engine.Engine`."""
+class JobTransport:
+    """See `unpooled.engines.remote.Transport`: a job, and a socket file to which its relay connects."""
 
-    def __init__(
-        self, passage: Passage, study: Study, sites: tuple[str, ...], tell: Callable[[str], None]
-    ) -> None:
-        self._passage, self._sites, self._tell = passage, sites, tell
-        self._study = study.model_dump_json(exclude={"sites"})
-        self._run, self._round = secrets.token_bytes(16), 0
-        self._adopted: Adopt | None = None
-        self._failures: Counter[str] = Counter()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._passage.leave()
+    def __init__(self, coordinator: Path, timeout: float, notify: Notify) -> None:
+        self._coordinator, self._timeout, self._notify = coordinator, timeout, notify
+        self._sites = members(coordinator)
+        self._job, self._relay, self._resources = "", None, ExitStack()
 
     @property
     def sites(self) -> tuple[str, ...]:
         return self._sites
 
-    def go_on_without(self, site: str) -> None:
-        """From now on the other sites are asked, from the beginning."""
-        self._tell(f"without {site}, from the beginning")
-        self._passage.leave()
-        self._sites = tuple(name for name in self._sites if name != site)
-        self._adopted = None
+    def connect(self, sites: tuple[str, ...]) -> set[str]:
+        if self._relay is not None:
+            return set()
+        try:
+            with session(self._coordinator) as visit:
+                self._wait_for(visit, sites)
+                self._submit(visit, sites)
+        except BaseException:
+            self._abort()
+            raise
+        return set(sites)  # a new job starts a new process at every site
 
-    def exchange(self, question: Message) -> Exchanged:
-        self._round += 1
-        for _ in range(ATTEMPTS * len(self._sites)):
-            try:
-                if not self._passage.open_to(self._sites) and self._adopted is not None:
-                    self._put(self._adopted)
-                found = self._put(question)
-            except Ended:
-                self._tell("the job has ended; putting it again")
-                continue
-            if isinstance(question, Adopt):
-                self._adopted = question
-            return found
+    def send(self, envelopes: Mapping[str, bytes]) -> dict[str, bytes | Unreachable]:
+        assert self._relay is not None
+        wait = self._timeout + GRACE
+        try:
+            self._relay.send(Request(dict(envelopes), self._timeout).encode(), wait)
+            response = decode_response(self._relay.receive(wait))
+        except EOFError:
+            self.close()
+            raise Disconnected from None
+        except TimeoutError:
+            self._abort()
+            raise Disconnected from None
+        late = Unreachable(f"no answer within {self._timeout:g} s")
+        gone = {name: Unreachable("it has disconnected") for name in response.disconnected}
+        answers = {name: response.replies.get(name, gone.get(name, late)) for name in envelopes}
+        if any(isinstance(answer, Unreachable) for answer in answers.values()):
+            self._abort()  # only a new job gives the site a new process
+        return answers
+
+    def close(self) -> None:
+        """Disconnect from the relay, which ends the job."""
+        self._resources.close()
+        self._job, self._relay = "", None
+
+    def _abort(self) -> None:
+        """Also end a job whose relay or site no longer responds."""
+        job = self._job
+        self.close()
+        if job:
+            with suppress(Exception), session(self._coordinator) as visit:  # the server may have ended too
+                visit.abort_job(job)
+
+    def _wait_for(self, visit: Session, sites: tuple[str, ...]) -> None:
+        """Return once all sites are connected to the server."""
+        until, notified = time.monotonic() + self._timeout, False
+        while absent := [name for name in sites if name not in connected(visit)]:
+            if not notified:
+                self._notify(f"waiting for {', '.join(absent)}, at most {self._timeout:g} s")
+            notified = True
+            if time.monotonic() > until:
+                raise SiteLost(absent[0], f"not connected for {self._timeout:g} s")
+            time.sleep(POLL)
+
+    def _submit(self, visit: Session, sites: tuple[str, ...]) -> None:
+        folder = Path(self._resources.enter_context(tempfile.TemporaryDirectory(prefix="unpooled-")))
+        listening = self._resources.enter_context(socket.socket(socket.AF_UNIX))
+        address = folder / "relay"  # in a folder that only this user may enter
+        listening.bind(str(address))
+        listening.listen(1)
+        self._notify(f"connecting to {', '.join(sites)}")
+        self._job = visit.submit_job(str(write_job(folder, "study", sites, str(address))))
+        self._relay = self._resources.enter_context(Channel(self._accept(visit, listening)))
+
+    def _accept(self, visit: Session, listening: socket.socket) -> socket.socket:
+        """The relay's connection; raises if the job ends before its relay connects."""
+        listening.settimeout(POLL)
+        until = time.monotonic() + JOB_START
+        while time.monotonic() < until:
+            with suppress(TimeoutError):
+                return listening.accept()[0]
+            status = str(visit.get_job_meta(self._job).get(JobMetaKey.STATUS.value, ""))
+            if status.startswith(OVER):
+                raise _not_started(f"its job ended with {status}")
+        raise _not_started(f"its job did not start within {JOB_START:.0f} s")
+
+
+def _not_started(found: str) -> EngineError:
+    return EngineError(
+        "the study must reach the sites",
+        found=found,
+        remedy="read the logs of the coordinator and the sites, then continue with --resume",
+    )
+
+
+@contextmanager
+def session(coordinator: Path) -> Iterator[Session]:
+    """The lead's session with the server; left open, it would keep this process from ending."""
+    logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # the error below replaces its log lines
+    try:
+        with redirect_stdout(io.StringIO()):  # NVIDIA FLARE prints the connection
+            opened = new_secure_session(LEAD, str(coordinator / "lead"), timeout=10.0)
+    except Exception as error:  # NVIDIA FLARE raises many kinds
         raise EngineError(
-            "a job must last as long as its study",
-            found=f"it ended before round {self._round} was answered, again and again",
-            remedy="look at the logs of the sites, then go on with --resume",
-        )
-
-    def _put(self, question: Message) -> Exchanged:
-        """Until every site has answered as it should."""
-        found: dict[str, tuple[Message, Traffic]] = {}
-        while waiting := [name for name in self._sites if name not in found]:
-            sent = {name: self._sealed(question, name) for name in waiting}
-            response = self._passage.put(sent)
-            for name, sealed in response.replies.items():
-                try:
-                    found[name] = _opened(sealed, sent[name], name)
-                except MessageError as error:
-                    self._failed(name, error.found)
-            self._require_all(waiting, response)
-        return {n: found[n][0] for n in self._sites}, {n: found[n][1] for n in self._sites}
-
-    def _require_all(self, waiting: list[str], response: Response) -> None:
-        """Where a site's process is stuck or gone, only a new job gives it another."""
-        silent = [name for name in waiting if name not in response.replies]
-        for name in silent:
-            gone = name in response.gone
-            self._failed(name, "it has gone" if gone else f"no answer within {self._passage.seconds:g} s")
-        if silent:
-            self._passage.leave(stuck=True)
-            raise Ended
-
-    def _failed(self, site: str, reason: str) -> None:
-        self._failures[site] += 1
-        if self._failures[site] >= ATTEMPTS:
-            raise SiteLost(site, reason)
-
-    def _sealed(self, question: Message, site: str) -> bytes:
-        own = to_site(question, self._sites.index(site))
-        return Asked(self._study, self._run, self._round, encode(own)).seal()
+            "the coordinator must be running",
+            found=f"no answer at its address ({type(error).__name__})",
+            remedy="start it with `unpooled coordinator start`; continue a stopped study with --resume",
+        ) from None
+    try:
+        yield opened
+    finally:
+        opened.close()
 
 
-def _opened(sealed: bytes, asked: bytes, site: str) -> tuple[Message, Traffic]:
-    return decode(open_reply(sealed, asked, site)), Traffic(len(asked), len(sealed))
+def connected(visit: Session) -> set[str]:
+    """The sites that sent a heartbeat recently."""
+    clients = visit.get_system_info().client_info
+    return {one.name for one in clients if time.time() - (one.last_connect_time or 0.0) < CONNECTED_WITHIN}
+
+
+def members(coordinator: Path) -> tuple[str, ...]:
+    """Every site that has a kit of this coordinator, in the consortium's order."""
+    try:
+        return tuple(json.loads((coordinator / CONSORTIUM).read_text(encoding="utf-8"))["sites"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ResultsError(
+            "a coordinator's folder must hold its consortium and its kit",
+            found=f"no coordinator in {coordinator}",
+            remedy="make one with `unpooled coordinator create consortium.toml`, or give its folder",
+        ) from None

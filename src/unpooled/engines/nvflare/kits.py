@@ -1,4 +1,4 @@
-"""Kits: names, keys and certificates, for the coordinator a folder and for every site an archive."""
+"""Kits: a party's identity, key and certificate; a folder for the coordinator, an archive for each site."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unpooled.engines.nvflare.badge import BADGE, LEAD, Badge, parse_badge, read_badge
 from unpooled.engines.nvflare.configuration import configure_lead, configure_server
-from unpooled.engines.nvflare.consortium import Consortium
+from unpooled.engines.nvflare.consortium import IDENTITY, LEAD, Consortium, Identity, parse_identity
 from unpooled.errors import ResultsError
-
-__all__ = ["BADGE", "CONSORTIUM", "KIT", "LEAD", "Badge", "Kits", "create", "read_badge", "unpack"]
 
 CONSORTIUM = "consortium.json"
 KIT = "kit"
-"""Where a site's kit stands in the site's own folder."""
+"""The folder of a site's kit inside the site's own folder."""
 
 COORDINATOR = "coordinator"
 """The organisation of the server and of the lead."""
@@ -30,13 +27,13 @@ COORDINATOR = "coordinator"
 _ROOT = "startup/rootCA.pem"
 _SERVER = ("startup/server.crt", "startup/server.key", _ROOT)
 _CLIENT = ("startup/client.crt", "startup/client.key", _ROOT)
-_MOST = 64 * 1024
-"""Bytes of one file in a kit."""
+_LARGEST = 64 * 1024
+"""Bytes of the largest file in a kit."""
 
 
 @dataclass(frozen=True)
 class Kits:
-    """Where everything was written: the coordinator's folder, and one archive to hand to each site."""
+    """The coordinator's folder, and the archive to hand to each site."""
 
     coordinator: Path
     sites: Mapping[str, Path]
@@ -51,9 +48,9 @@ class Kits:
 
 
 def create(consortium: Consortium, folder: str | Path) -> Kits:
-    """Make new certificates for everybody in the consortium, and their kits in a new or empty folder.
+    """Make new certificates for every party of the consortium, and their kits in a new or empty folder.
 
-    The key that signed the certificates is not kept: nobody can be added later, by us or by a thief.
+    The key that signed the certificates is not kept, so no party can be added later, not even by a thief.
     """
     folder = Path(folder).absolute()
     _require_empty(folder)
@@ -65,7 +62,7 @@ def create(consortium: Consortium, folder: str | Path) -> Kits:
             raise ResultsError(
                 "the folder for kits must be writable",
                 found=f"{error.strerror or type(error).__name__}: {folder}",
-                remedy="choose a folder that this user may write to, on a disk with room",
+                remedy="choose a folder that this user may write to, on a disk with free space",
             ) from None
 
 
@@ -75,26 +72,26 @@ def unpack(archive: str | Path, folder: str | Path) -> Path:
     _require_empty(folder)
     contents = _contents(Path(archive))
     _private_folder(folder)
-    _lay_out(contents, folder)
+    _write_files(contents, folder)
     return folder
 
 
 def _contents(archive: Path) -> dict[str, bytes]:
-    """An archive's files, if they are those of a kit and no more."""
-    expected = {BADGE, *_CLIENT}
+    """An archive's files, if they are exactly those of a kit."""
+    expected = {IDENTITY, *_CLIENT}
     try:
         with zipfile.ZipFile(archive) as kit:
             sizes = {one.filename: one.file_size for one in kit.infolist()}
-            if set(sizes) == expected and max(sizes.values()) <= _MOST:
+            if set(sizes) == expected and max(sizes.values()) <= _LARGEST:
                 contents = {name: kit.read(name) for name in sizes}
-                if parse_badge(contents[BADGE]) is not None:
+                if parse_identity(contents[IDENTITY]) is not None:
                     return contents
     except (OSError, zipfile.BadZipFile):
         pass
     raise ResultsError(
-        "a site starts from the kit that its coordinator sent",
-        found=f"no kit of a site: {archive}",
-        remedy="give the archive NAME.zip as it came, or ask the coordinator for it again",
+        "a site needs the kit that its coordinator sent",
+        found=f"not a site's kit: {archive}",
+        remedy="give the archive NAME.zip unchanged, or ask the coordinator to send it again",
     )
 
 
@@ -109,22 +106,22 @@ def _require_empty(folder: Path) -> None:
 
 
 def _certify(consortium: Consortium, private: Path) -> Path:
-    """Keys and certificates as NVIDIA FLARE makes them, one folder per party."""
+    """Let NVIDIA FLARE make keys and certificates, one folder per party."""
     from nvflare.lighter.constants import CtxKey
     from nvflare.lighter.prov_utils import prepare_builders
     from nvflare.lighter.provision import prepare_project
     from nvflare.lighter.provisioner import Provisioner
 
     project = _project(consortium)
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         context = Provisioner(str(private), prepare_builders(project)).provision(prepare_project(project))
     if context.get(CtxKey.BUILD_ERROR):
         reasons = " ".join(str(reason) for reason in context.get(CtxKey.ERRORS, []))
         raise ResultsError(
             "NVIDIA FLARE must be able to make the certificates",
             found=reasons or "a failure without a reason",
-            remedy="check the names and the host in the consortium file, and the room on the disk",
+            remedy="check the names and the host in the consortium file, and the free space on the disk",
         )
     return Path(context[CtxKey.CURRENT_PROD_DIR])
 
@@ -155,37 +152,37 @@ def _write(consortium: Consortium, made: Path, folder: Path) -> Kits:
         _private_folder(one)
     at = {"consortium": consortium.name, **consortium.coordinator.model_dump()}
     host = consortium.coordinator.host
-    server = Badge(name=host, organisation=COORDINATOR, **at)
-    lead = Badge(name=LEAD, organisation=COORDINATOR, **at)
-    _lay_out(_kit(made / host, server, _SERVER), kits.server)
-    _lay_out(_kit(made / LEAD, lead, _CLIENT), kits.lead)
+    server = Identity(name=host, organisation=COORDINATOR, **at)
+    lead = Identity(name=LEAD, organisation=COORDINATOR, **at)
+    _write_files(_kit(made / host, server, _SERVER), kits.server)
+    _write_files(_kit(made / LEAD, lead, _CLIENT), kits.lead)
     configure_server(kits.server, server)
     configure_lead(kits.lead, lead)
     _private_file(kits.coordinator / CONSORTIUM, _json(consortium.model_dump(mode="json")))
     for name, member in consortium.sites.items():
-        badge = Badge(name=name, organisation=member.organisation, **at)
-        _private_file(kits.sites[name], _packed(_kit(made / name, badge, _CLIENT)))
+        identity = Identity(name=name, organisation=member.organisation, **at)
+        _private_file(kits.sites[name], _archive(_kit(made / name, identity, _CLIENT)))
     return kits
 
 
-def _kit(made: Path, badge: Badge, files: tuple[str, ...]) -> dict[str, bytes]:
-    return {BADGE: _json(badge.model_dump()), **{name: (made / name).read_bytes() for name in files}}
+def _kit(made: Path, identity: Identity, files: tuple[str, ...]) -> dict[str, bytes]:
+    return {IDENTITY: _json(identity.model_dump()), **{name: (made / name).read_bytes() for name in files}}
 
 
-def _lay_out(contents: Mapping[str, bytes], folder: Path) -> None:
+def _write_files(contents: Mapping[str, bytes], folder: Path) -> None:
     for name, content in contents.items():
         _private_folder((folder / name).parent)
         _private_file(folder / name, content)
 
 
-def _packed(contents: Mapping[str, bytes]) -> bytes:
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+def _archive(contents: Mapping[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in contents.items():
             entry = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
             entry.external_attr = 0o600 << 16
-            packed.writestr(entry, content)
-    return archive.getvalue()
+            archive.writestr(entry, content)
+    return packed.getvalue()
 
 
 def _json(content: dict[str, Any]) -> bytes:

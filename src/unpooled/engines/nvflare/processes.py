@@ -1,12 +1,19 @@
-"""The server and the sites as processes of this Python, started and stopped with everything they start."""
+"""The server and the sites as processes, started and stopped together with every process that they start.
+
+NVIDIA FLARE's modules run inside `python -m unpooled.engines.nvflare.processes MODULE ARGUMENT …`, which ends
+when its parent ends: its standard input is a pipe to which the parent never writes, so the pipe closes.
+"""
 
 from __future__ import annotations
 
 import os
+import runpy
 import shlex
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,27 +21,27 @@ from pathlib import Path
 
 import psutil
 
-from unpooled.engines.nvflare.badge import read_badge
 from unpooled.engines.nvflare.configuration import STORAGE, configure_server, configure_site
+from unpooled.engines.nvflare.consortium import read_identity
 from unpooled.errors import EngineError
 
 LOG = "process.log"
-HEART_BEAT_INTERVAL = 2
-"""Seconds between two signs of life of a site."""
+HEARTBEAT_INTERVAL = 2
+"""Seconds between two heartbeats of a site."""
 
 _APPS = "nvflare.private.fed.app"
 
 
 @dataclass(frozen=True)
 class Party:
-    """A running server or site, started from the kit in a folder; it ends when this process does."""
+    """A running server or site, started from the kit in a folder; it ends when this process ends."""
 
     process: subprocess.Popen[bytes]
     folder: Path
 
     @property
     def log(self) -> Path:
-        """What it and the processes of its jobs wrote."""
+        """The output of it and of its job processes."""
         return self.folder / LOG
 
     @property
@@ -49,7 +56,7 @@ class Party:
             return None
 
     def stop(self, grace: float = 5.0) -> None:
-        """Ask it to end; after `grace` seconds at most, end it and everything that it started."""
+        """Terminate it; after `grace` seconds at most, kill it and every process that it started."""
         family = self._family()
         if self.alive:
             self.process.terminate()
@@ -66,7 +73,7 @@ class Party:
             time.sleep(0.02)
 
     def _family(self) -> set[psutil.Process]:
-        """This process and everything it started; nobody, once its number may be somebody else's."""
+        """The process and its descendants; none once it has ended, as its id may be reused."""
         if not self.alive:
             return set()
         head = psutil.Process(self.process.pid)
@@ -76,23 +83,24 @@ class Party:
 def start_server(folder: str | Path) -> Party:
     """Start the coordinator's server from its kit."""
     folder = Path(folder).absolute()
-    badge = read_badge(folder)
-    _require_free("127.0.0.1" if badge.host == "localhost" else "", badge.port)
-    configure_server(folder, badge)
-    return _start(folder, "server", [f"org={badge.organisation}"], {STORAGE: str(folder / "storage")})
+    identity = read_identity(folder)
+    _require_free("127.0.0.1" if identity.host == "localhost" else "", identity.port)
+    configure_server(folder, identity)
+    return _start(folder, "server", [f"org={identity.organisation}"], {STORAGE: str(folder / "storage")})
 
 
 def start_site(folder: str | Path) -> Party:
     """Start a site from its unpacked kit."""
     folder = Path(folder).absolute()
-    badge = read_badge(folder)
-    configure_site(folder, badge)
-    told = [f"uid={badge.name}", f"org={badge.organisation}", f"heart_beat_interval={HEART_BEAT_INTERVAL}"]
-    return _start(folder, "client", told, {})
+    identity = read_identity(folder)
+    configure_site(folder, identity)
+    heartbeat = f"heart_beat_interval={HEARTBEAT_INTERVAL}"
+    settings = [f"uid={identity.name}", f"org={identity.organisation}", heartbeat]
+    return _start(folder, "client", settings, {})
 
 
 def wait_until_listening(host: str, port: int, party: Party, timeout: float = 60.0) -> None:
-    """Return as soon as the server takes connections; raise if it ends or stays silent instead."""
+    """Return as soon as the server accepts connections; raise if it ends or takes too long."""
     until = time.monotonic() + timeout
     while time.monotonic() < until:
         if not party.alive:
@@ -106,22 +114,22 @@ def wait_until_listening(host: str, port: int, party: Party, timeout: float = 60
         time.sleep(0.1)
     raise EngineError(
         f"the server must listen at {host}:{port}",
-        found=f"nobody there after {timeout:.0f} s",
+        found=f"no connection after {timeout:.0f} s",
         remedy=f"read {party.log}",
     )
 
 
-def _start(folder: Path, kind: str, told: list[str], environment: dict[str, str]) -> Party:
+def _start(folder: Path, kind: str, settings: list[str], environment: dict[str, str]) -> Party:
     _require_plain(folder)
     if _of_kit(folder):
         raise EngineError(
             "a kit is used by one process at a time",
-            found=f"one that runs from {folder}",
-            remedy="stop that one first",
+            found=f"another process that runs from {folder}",
+            remedy="stop that process first",
         )
-    command = [sys.executable, "-u", "-m", "unpooled.engines.nvflare.attended"]
+    command = [sys.executable, "-u", "-m", __name__]
     command += [f"{_APPS}.{kind}.{kind}_train", "-m", str(folder), "-s", f"fed_{kind}.json"]
-    command += ["--set", "secure_train=true", "config_folder=config", *told]
+    command += ["--set", "secure_train=true", "config_folder=config", *settings]
     with os.fdopen(os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
         process = subprocess.Popen(
             command,
@@ -137,11 +145,11 @@ def _start(folder: Path, kind: str, told: list[str], environment: dict[str, str]
 
 
 def _require_plain(folder: Path) -> None:
-    """NVIDIA FLARE pastes paths into a command line that it splits again, and so loses its jobs."""
+    """Refuse a path that NVIDIA FLARE would split when it composes a command line for a job."""
     for path in (str(folder), os.path.realpath(folder), sys.executable):
         try:
             plain = shlex.split(path, comments=True) == [path]
-        except ValueError:  # a quotation mark without its partner
+        except ValueError:  # an unmatched quotation mark
             plain = False
         if not plain:
             raise EngineError(
@@ -160,17 +168,17 @@ def _require_free(address: str, port: int) -> None:
             raise EngineError(
                 f"the coordinator must be able to listen at port {port}",
                 found=error.strerror or type(error).__name__,
-                remedy="stop whoever listens there, or give the consortium another port",
+                remedy="stop the program that uses it, or give the consortium another port",
             ) from None
 
 
 def _of_kit(folder: Path) -> set[psutil.Process]:
-    """Every process that runs from a kit, also those whose parent has gone."""
+    """Every process that runs from a kit, including those whose parent has ended."""
     found: set[psutil.Process] = set()
     for one in psutil.process_iter():
         with suppress(psutil.Error):
-            words = one.cmdline()
-            if str(folder) in words and any(word.startswith(_APPS) for word in words):
+            arguments = one.cmdline()
+            if str(folder) in arguments and any(part.startswith(_APPS) for part in arguments):
                 found.add(one)
     return found
 
@@ -180,3 +188,18 @@ def _runs(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def _end_with_parent() -> None:
+    os.read(sys.stdin.fileno(), 1)
+    own = psutil.Process()
+    for one in own.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    os.kill(own.pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""The whole deployment on one machine: a real coordinator, real site processes, mutual TLS over loopback."""
+"""A whole deployment on one machine: a real coordinator, real site processes, mutual TLS over loopback."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from unpooled.study import Source, Study
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Everybody who takes part, each in a folder of their own."""
+    """The running parties, each with a folder of its own."""
 
     kits: Kits
     port: int
@@ -28,13 +28,13 @@ class Rehearsal:
     server: Party
     sites: dict[str, Party]
 
-    def remote(self, *, seconds: float = 600.0) -> Remote:
-        return Remote(self.kits.coordinator, seconds)
+    def remote(self, *, timeout: float = 600.0) -> Remote:
+        return Remote(self.kits.coordinator, timeout)
 
 
 @contextmanager
 def rehearsal(study: Study, sources: Mapping[str, Source], folder: Path) -> Iterator[Rehearsal]:
-    """Provision, approve, start everybody; at the end nobody is left running."""
+    """Provision all parties, approve the study at every site and start them; stop them at the end."""
     port = free_port()
     members = {name: {} for name in sources}
     consortium = Consortium(name="rehearsal", coordinator={"port": port}, sites=members)  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ def rehearsal(study: Study, sources: Mapping[str, Source], folder: Path) -> Iter
 
 
 def _stop(sites: dict[str, Party]) -> None:
-    """Those who take part at the end, whoever began."""
+    """Stop the sites that run at the end; some may have been restarted."""
     for site in sites.values():
         site.stop()
 

@@ -153,7 +153,9 @@ def drawn_frequencies(
     }
 
 
-def _frequencies(settings: CausalRFFSettings, dimension: int, count: int, seed: list[int]) -> np.ndarray:
+def _frequencies(
+    settings: CausalRFFSettings, dimension: int, count: int, rng: np.random.Generator
+) -> np.ndarray:
     if not count:
         return np.zeros((0, dimension))
     return frequencies(settings.kernel, dimension, count, rng, orthogonal=settings.orthogonal)

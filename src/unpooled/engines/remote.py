@@ -1,0 +1,177 @@
+"""The engine for sites in other processes or on other machines, over any transport that carries bytes.
+
+Each question is sealed in an envelope of its own for every site, and a reply counts only if it answers that
+envelope. A site that does not answer, or answers something else, is asked again, and then given up
+(`SiteLost`). A site that has restarted is first asked again what prepared it for the study: `Describe`,
+`Summarise` and `Adopt`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, Self
+
+from unpooled.coordinator.aggregate import aggregate
+from unpooled.coordinator.checkpoint import require_same
+from unpooled.errors import EngineError, MessageError, SiteLost
+from unpooled.protocol.codec import decode, encode
+from unpooled.protocol.engine import Traffic
+from unpooled.protocol.envelope import Asked, open_reply
+from unpooled.protocol.messages import Question, Reply
+from unpooled.study import Study
+
+ATTEMPTS = 2
+"""How many times a site may fail to answer one question before it is given up."""
+
+Notify = Callable[[str], None]
+"""Receives a line of text about what the engine is waiting for."""
+
+
+def silent(_: str) -> None:
+    """Notify nobody."""
+
+
+class Unreachable(Exception):
+    """One site did not answer. The message is the reason."""
+
+
+class Disconnected(Exception):
+    """The connection to all sites has ended, and the transport cannot name a site as the cause."""
+
+
+class Transport(Protocol):
+    """Carries bytes to sites and their replies back. It does not know what they mean."""
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The names of all sites that it can reach, in a fixed order."""
+        ...
+
+    def connect(self, sites: tuple[str, ...]) -> set[str]:
+        """Connect to these sites unless connected, and return those whose process has just started.
+
+        Raises `SiteLost` if a site cannot be connected in time.
+        """
+        ...
+
+    def send(self, envelopes: Mapping[str, bytes]) -> Mapping[str, bytes | Unreachable]:
+        """Send each site its envelope and return each site's reply, or why there is none.
+
+        Raises `Disconnected` if the connection to all sites ends first.
+        """
+        ...
+
+    def close(self) -> None:
+        """Disconnect from all sites; `connect` may be called again."""
+        ...
+
+
+Exchanged = dict[str, tuple[Reply, Traffic]]
+
+
+class RemoteEngine:
+    """See `unpooled.protocol.engine.Engine`. Leaving a `with` block closes the transport."""
+
+    def __init__(self, transport: Transport, study: Study, notify: Notify = silent) -> None:
+        self._transport, self._notify = transport, notify
+        self._sites = transport.sites
+        self._study = study.model_dump_json(exclude={"sites"})
+        self._run, self._round = secrets.token_bytes(16), 0
+        self._preparation: list[tuple[Question, dict[str, Reply]]] = []
+        self._unprepared: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._transport.close()
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return self._sites
+
+    def go_on_without(self, site: str) -> None:
+        self._notify(f"starting again without {site}")
+        self._transport.close()
+        self._sites = tuple(name for name in self._sites if name != site)
+        self._preparation.clear()
+
+    def exchange(self, question: Question) -> tuple[dict[str, Reply], dict[str, Traffic]]:
+        self._round += 1
+        answered = self._answers(question)
+        replies = {name: answered[name][0] for name in self._sites}
+        if question.repeated_on_resume:
+            self._preparation.append((question, replies))
+        return replies, {name: answered[name][1] for name in self._sites}
+
+    def _answers(self, question: Question) -> Exchanged:
+        """Ask until every site has answered."""
+        failures: Counter[str] = Counter()
+        answered: Exchanged = {}
+        for _ in range(ATTEMPTS * len(self._sites)):
+            try:
+                self._unprepared |= self._transport.connect(self._sites)
+                if self._prepare(failures):
+                    missing = [name for name in self._sites if name not in answered]
+                    answered |= self._ask(question, missing, failures)
+            except Disconnected:
+                self._notify("the connection to the sites has ended; connecting again")
+            if len(answered) == len(self._sites):
+                return answered
+        raise EngineError(
+            "the connection to the sites must last until a question is answered",
+            found=f"it ended {ATTEMPTS * len(self._sites)} times in round {self._round}",
+            remedy="read the logs of the coordinator and the sites, then continue with --resume",
+        )
+
+    def _prepare(self, failures: Counter[str]) -> bool:
+        """Prepare restarted sites again, with the same tables as before; whether all of them answered."""
+        restarted = [name for name in self._sites if name in self._unprepared]
+        for question, replies in self._preparation:
+            answered = self._ask(question, restarted, failures)
+            if len(answered) < len(restarted):
+                return False
+            if answered:
+                before = {name: replies[name] for name in restarted}
+                require_same(aggregate(before), aggregate({name: answered[name][0] for name in restarted}))
+        self._unprepared.clear()
+        return True
+
+    def _ask(self, question: Question, sites: Iterable[str], failures: Counter[str]) -> Exchanged:
+        """The valid replies of these sites; raises `SiteLost` for one that has failed too often."""
+        sent = {name: self._seal(question, name) for name in sites}
+        if not sent:
+            return {}
+        answered: Exchanged = {}
+        for name, reply in self._transport.send(sent).items():
+            try:
+                if isinstance(reply, Unreachable):
+                    raise reply
+                answered[name] = (
+                    _reply(open_reply(reply, sent[name], name)),
+                    Traffic(len(sent[name]), len(reply)),
+                )
+            except (Unreachable, MessageError) as error:
+                reason = error.found if isinstance(error, MessageError) else str(error)
+                failures[name] += 1
+                if failures[name] >= ATTEMPTS:
+                    raise SiteLost(name, reason) from None
+                self._notify(f"asking {name} again: {reason}")
+        return answered
+
+    def _seal(self, question: Question, site: str) -> bytes:
+        own = question.to_site(self._sites.index(site))
+        return Asked(self._study, self._run, self._round, encode(own)).seal()
+
+
+def _reply(payload: bytes) -> Reply:
+    message = decode(payload)
+    if isinstance(message, Reply):
+        return message
+    raise MessageError(
+        "a site must answer with a reply",
+        found=type(message).__name__,
+        remedy="run one version on every party",
+    )
