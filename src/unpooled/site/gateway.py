@@ -10,7 +10,7 @@ from pathlib import Path
 from unpooled.errors import LimitRefusal, MessageError, ResultsError, UnpooledError
 from unpooled.maths.linear_algebra import one_blas_thread
 from unpooled.methods.method import spelled_out
-from unpooled.protocol.codec import encode
+from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Answered, Asked, digest, open_question
 from unpooled.protocol.messages import Message, Question, Refusal
 from unpooled.site.answer import answer
