@@ -14,24 +14,30 @@ from scipy import stats
 from oracle import causal_fi_levels as oracle
 from unpooled.maths.triangles import unpack
 from unpooled.methods.causal_fi import levels
-from unpooled.methods.causal_fi.columns import layout_of
+from unpooled.methods.causal_fi.columns import make_layout
 from unpooled.methods.causal_fi.confounder_draws import draw_probit
 from unpooled.methods.causal_fi.families import Bernoulli, Family, Gaussian, Poisson
 from unpooled.methods.causal_fi.model import Model
 from unpooled.methods.causal_fi.structures import STRUCTURES
+from unpooled.protocol.records import IncompleteColumn
 from unpooled.protocol.rows import Rows, make_rows
 
 pytestmark = pytest.mark.slow
 COPIES = 4000
 X = np.array([0.7, -1.1])
 # A number, a 0/1 column, a category of three levels, a count, another number: features 0 | 1 | 2 3 | 4 | 5.
+COLUMNS = (
+    IncompleteColumn("p", "numeric", 1),
+    IncompleteColumn("q", "binary", 1),
+    IncompleteColumn("r", "categorical", 2),
+    IncompleteColumn("s", "count", 1),
+    IncompleteColumn("t", "numeric", 1),
+)
 TOLD = {
-    "kinds": ["numeric", "binary", "categorical", "count", "numeric"],
-    "widths": [1, 1, 2, 1, 1],
     "mean": np.array([0.0, 0.4, 0.3, 0.3, 1.5, 0.0]),
     "sd": np.array([1.0, 0.5, 0.45, 0.45, 1.2, 1.0]),
 }
-LAYOUT = layout_of(TOLD)
+LAYOUT = make_layout(COLUMNS, **TOLD)
 RNG = np.random.default_rng(3)
 STEPS = np.where(levels.allowed(LAYOUT, 2), 0.4 * RNG.standard_normal((4, 1 + 2 + 4 + 2)), 0.0)
 STEPS[0, [0, -2, -1]] = -0.6, 0.7, 1.0

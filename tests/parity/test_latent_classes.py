@@ -9,8 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from unpooled.protocol.messages import Statistics
-from unpooled.protocol.addressing import to_site
 
 from oracle import latent_classes as oracle
 from unpooled.methods.causal_rff.classes import em, gibbs, mixture
@@ -18,6 +16,8 @@ from unpooled.methods.causal_rff.classes.cells import PRIOR_LEVELS, Component, C
 from unpooled.methods.causal_rff.classes.log_likelihoods import Classes, Columns, Views, travelling
 from unpooled.methods.outcomes import OutcomeScale
 from unpooled.protocol.batch import one_by_one
+from unpooled.protocol.messages import Ask, Statistics
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows, make_rows
 
 SITES, CLASSES = 3, 3
@@ -54,18 +54,18 @@ def site_rows(made: dict[str, np.ndarray], binary: bool) -> list[Rows]:
     return rows
 
 
-def _statistics(parameters: Any, stage: Classes, rows: Rows) -> Any:
+def _statistics(parameters: Parameters, stage: Classes, rows: Rows) -> Statistics:
     return stage.statistics(parameters, rows)
 
 
-def answer(stage: Classes, question: Any, rows: list[Rows]) -> dict:
+def answer(stage: Classes, question: Ask, rows: list[Rows]) -> Statistics:
     """What an engine does: ask every site, sum what is summed, stack what is kept by site."""
-    asked = [to_site(question, place).parameters for place in range(len(rows))]  # type: ignore[attr-defined]
+    asked = [question.parameters.at(place) for place in range(len(rows))]
     replies = [one_by_one(_statistics, told, stage, each) for told, each in zip(asked, rows, strict=True)]
     total = jax.tree.map(
-        lambda *leaves: sum(np.asarray(leaf) for leaf in leaves), *[r["total"] for r in replies]
+        lambda *leaves: sum(np.asarray(leaf) for leaf in leaves), *[r.summed for r in replies]
     )
-    each = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *[r["each"] for r in replies])
+    each = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *[r.per_site for r in replies])
     return Statistics(total, each)
 
 
@@ -180,7 +180,7 @@ def test_fewer_classes_travel_than_there_is_room_for_and_nothing_changes() -> No
     wide, narrow = (mixture.make_mixture(most, COLUMNS, binary=False) for most in (5, 2))
     start = begun(wide, [2])
     said = travelling(start.views, 2)
-    same = begun(narrow, [2])._replace(views=Views(**said["fixed"], **said.per_site))
+    same = begun(narrow, [2])._replace(views=Views(**said.shared, **said.by_site))
     found = [_one_round(m, stage, each, rows) for m, each in ((wide, start), (narrow, same))]
     found = [_one_round(m, stage, each, rows) for m, each in zip((wide, narrow), found, strict=True)]
     np.testing.assert_allclose(found[0].bounds, found[1].bounds, rtol=1e-10)

@@ -112,7 +112,7 @@ def test_with_fixed_effects_the_average_is_the_pooled_estimate() -> None:
     assert model.ate() == pytest.approx(known["estimate"])
     assert model.ate_draws().std() == pytest.approx(known["standard_error"])
     assert model.ate("north") == pytest.approx(known["estimate"])
-    assert model.result_.diagnostics["overall"] == model.result_.diagnostics["fixed"]
+    assert model.result_.fit_diagnostics["overall"] is model.result_.fit_diagnostics["fixed"]
 
 
 # ---------------------------------------------------------------------------------- sites
@@ -133,7 +133,7 @@ def test_sites_by_themselves_and_then_pooled_are_the_plain_version(folds: int) -
     np.testing.assert_allclose(told["standard_error"], [*errors, *both], rtol=1e-8)
     for name in ("q", "i_squared", "tau_squared"):
         np.testing.assert_allclose(model.heterogeneity()[name], known[name], rtol=1e-7, atol=1e-12)
-    assert model.result_.diagnostics["overall"] == model.result_.diagnostics["random"]
+    assert model.result_.fit_diagnostics["overall"] is model.result_.fit_diagnostics["random"]
 
 
 @pytest.mark.slow

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from oracle import gaussian_latent as slow
-from unpooled.protocol.records import Parameters
-from unpooled.protocol.messages import Statistics
 from unpooled.methods.causal_rff.gaussian.bound import Bound, gain
 from unpooled.methods.causal_rff.gaussian.functions import MODELS, Functions
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Parameters
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def fixed(fold: int = -1) -> Any:
 
 
 def loss(made: Functions, free: Any, rows: Any, fold: int = -1) -> Any:
-    return bound(made).statistics(Parameters(free, fixed(fold)), rows)["total"]
+    return bound(made).statistics(Parameters(free, fixed(fold)), rows).summed
 
 
 def padded(noise: np.ndarray, size: int) -> Any:

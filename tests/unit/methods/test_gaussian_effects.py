@@ -14,12 +14,12 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy import stats
 
 from oracle import gaussian_latent as slow
-from unpooled.protocol.records import Parameters
 from unpooled.methods.causal_rff.gaussian import posterior
 from unpooled.methods.causal_rff.gaussian.effects import GaussianModel
 from unpooled.methods.causal_rff.gaussian.functions import Functions
 from unpooled.methods.causal_rff.gaussian.latent import Sampler
 from unpooled.methods.outcomes import OutcomeScale
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows, make_rows
 
 pytestmark = pytest.mark.slow
@@ -177,7 +177,7 @@ def test_moments_are_those_of_the_regression_or_of_a_newton_step(binary: bool) -
     sampler = Sampler(made, metropolis=False)
     key = jax.random.key(4)
     fixed = {"point": free, "fold": jnp.asarray(-1), "key": jax.random.key_data(key)}
-    each = posterior.Moments(sampler).statistics(Parameters(fixed=fixed), rows)["each"]
+    each = posterior.Moments(sampler).statistics(Parameters(fixed=fixed), rows).per_site
     inner = jax.random.fold_in(key, SITE)
     z = sampler.given_all(free, rows, made.outcome_of(rows), rows.treatment, inner).z
     own = slow.own(made, free, "decoder", SITE)[:, :2]

@@ -13,7 +13,7 @@ from unpooled.methods.causal_rff.observed.modes import Terms, draw, find_mode, m
 from unpooled.methods.causal_rff.observed.regression import SPREAD, outline
 from unpooled.methods.causal_rff.observed.site_terms import make_terms
 from unpooled.methods.causal_rff.observed.transfer import Covariance, Transfer, make_together
-from unpooled.methods.causal_rff.settings import Settings
+from unpooled.methods.causal_rff.settings import CausalRFFSettings
 
 SIZES = (31, 44, 38)
 TABLES = make_tables(2, SIZES)
@@ -30,7 +30,7 @@ def sums():
 
 
 def _terms(**settings) -> Terms:
-    return make_terms(Settings(**settings), DESIGN, sites=SITES, binary=False)
+    return make_terms(CausalRFFSettings(**settings), DESIGN, sites=SITES, binary=False)
 
 
 def _whole(found: dict) -> np.ndarray:
