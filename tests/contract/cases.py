@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from unpooled.site.limits import NONE
 
 from oracle.world import SIZES
 from unpooled.engines.in_process import InProcess, open_sites
@@ -18,7 +19,6 @@ from unpooled.engines.remote import RemoteEngine
 from unpooled.protocol.engine import Engine
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import APPROVALS, SiteFolder
-from unpooled.site.limits import NONE
 from unpooled.study import Source, Study
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

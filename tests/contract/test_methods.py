@@ -17,13 +17,12 @@ import unpooled
 from contract.cases import CASES, ENGINES, SLOWEST
 from oracle.world import SIZES, STUDY, frames
 from unpooled.coordinator.rounds import Conduct, Round
-from unpooled.coordinator.run import ROUNDS_BEFORE_FITTING, study_rounds
+from unpooled.coordinator.run import ROUNDS_BEFORE_FITTING, study_procedure
 from unpooled.errors import DataError, ResultsError, StudyError, UnpooledError
 from unpooled.estimators import ESTIMATORS, Estimator
-from unpooled.methods.method import METHODS, find, settings_of
+from unpooled.methods.method import METHODS, find, settings_of, with_settings
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import Message
-from unpooled.study import Study
+from unpooled.protocol.messages import Question
 
 pytestmark = pytest.mark.slow
 
@@ -280,15 +279,12 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 def test_every_engine_gives_every_method_the_same_numbers(done: Done, case: str, engine: str) -> None:
     method, values = CASES[case]
-    settings = settings_of(find(method), values)
-    study = Study(
-        **{**STUDY.model_dump(), "seed": 1, "method": {"name": method, **settings.model_dump(mode="json")}}
-    )
+    study = with_settings(STUDY, method, values, seed=1)
     running = Listening(ENGINES[engine](study, TABLES))
-    conduct = Conduct(study_rounds(study, find(method), settings), running)
+    conduct = Conduct(study_procedure(study), running)
     rounds = list(conduct)
     expected = done.model.result_
-    effects = conduct.result.fitted.site_effects * conduct.result.agreement.scaling.outcome_sd
+    effects = conduct.result.fit.site_effects * conduct.result.agreement.scaling.outcome_sd
     np.testing.assert_allclose(effects, expected.site_effects, rtol=1e-10)
     assert len(rounds) == expected.cost["rounds"]
     sent = {site: sum(len(encode(replies[site])) for replies in running.replies) for site in SIZES}
@@ -306,7 +302,10 @@ class Listening:
     def __init__(self, engine: Any) -> None:
         self.engine, self.sites, self.replies = engine, engine.sites, []
 
-    def exchange(self, question: Message) -> Any:
+    def go_on_without(self, site: str) -> None:
+        raise AssertionError("no site is lost here")
+
+    def exchange(self, question: Question) -> Any:
         replies, traffic = self.engine.exchange(question)
         self.replies.append(replies)
         return replies, traffic

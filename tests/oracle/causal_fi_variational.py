@@ -35,12 +35,12 @@ def centres(kinds: list[str], widths: list[int], mean: np.ndarray) -> np.ndarray
 
 def log_entries(context: Any, said: np.ndarray, u: np.ndarray) -> np.ndarray:
     """log p of each column of one person, from what a network says of them; u in standard units."""
-    told = context.columns
-    mean, sd = np.asarray(told["mean"]), np.asarray(told["sd"])
-    natural = centres(told["kinds"], told["widths"], mean) + said[: len(mean)]
+    mean, sd = np.asarray(context.incomplete_mean), np.asarray(context.incomplete_sd)
+    kinds, widths = [column.kind for column in context.columns], [column.width for column in context.columns]
+    natural = centres(kinds, widths, mean) + said[: len(mean)]
     spreads = list(WIDEST * np.tanh(said[len(mean) :] / WIDEST))
     logs, start = [], 0
-    for kind, width in zip(told["kinds"], told["widths"], strict=True):
+    for kind, width in zip(kinds, widths, strict=True):
         here = slice(start, start + width)
         raw = np.round(u[here] * sd[here] + mean[here])
         if kind == "numeric":
@@ -109,7 +109,7 @@ def surrogate_loss(context: Any, surrogates: Any, table: dict[str, np.ndarray], 
 
 
 def firsts(context: Any) -> np.ndarray:
-    return np.cumsum([0, *context.columns["widths"]])[:-1].astype(int)
+    return np.cumsum([0, *(column.width for column in context.columns)])[:-1].astype(int)
 
 
 def divergence(mean: Any, log_sd: Any, name: str = "") -> float:

@@ -6,10 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from unpooled.maths.fourier import frequencies
-from unpooled.methods.causal_rff.observed.design import Design
-from unpooled.methods.causal_rff.observed.regression import Regression, Sums
+from unpooled.methods.causal_rff.observed.regression import Design, Regression, RegressionSums
 from unpooled.methods.causal_rff.observed.regression import sums_of as one_of
-from unpooled.methods.outcomes import OutcomeScale
+from unpooled.models.outcome_family import OutcomeScale
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import make_rows
@@ -37,15 +36,15 @@ def stack(tables: list[Table]) -> Table:
     return x, w, y
 
 
-def sums_of(tables: list[Table], width: int) -> Sums:
+def sums_of(tables: list[Table], width: int) -> RegressionSums:
     """What the coordinator has after its one round."""
     stage = Regression(DESIGN, OutcomeScale(jnp.asarray(1.0), binary=False), width)
     replies = []
     for site, (x, w, y) in enumerate(tables):
         rows = make_rows(x, w.astype(float), y, fold=np.zeros(len(y)), site=site)
         replies.append(stage.statistics(Parameters(fixed={"length": LENGTH, "fold": -1}), rows))
-    total = {name: [sum(reply.summed[name] for reply in replies)] for name in replies[0]["total"]}
-    each = {name: [jnp.stack([reply.per_site[name] for reply in replies])] for name in replies[0]["each"]}
+    total = {name: [sum(reply.summed[name] for reply in replies)] for name in replies[0].summed}
+    each = {name: [jnp.stack([reply.per_site[name] for reply in replies])] for name in replies[0].per_site}
     return one_of(Statistics(total, each), 0)
 
 

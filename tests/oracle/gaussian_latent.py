@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from unpooled.methods.causal_rff.classes.log_likelihoods import Columns
-from unpooled.methods.causal_rff.gaussian.bound import start
-from unpooled.methods.causal_rff.gaussian.functions import Functions
+from unpooled.methods.causal_rff.classes.log_likelihoods import ColumnKinds
+from unpooled.methods.causal_rff.paper.bound import start
+from unpooled.methods.causal_rff.paper.functions import StructuralFunctions
 from unpooled.protocol.rows import Rows, make_rows
 
 SITES, COVARIATES = 3, 3
@@ -19,19 +19,19 @@ BINARY, NUMBERS = [1], [0, 2]
 
 def functions(
     *, dimension: int = 2, binary: bool = False, symmetric: bool = False, transfer: float | None = None
-) -> Functions:
+) -> StructuralFunctions:
     rng = np.random.default_rng(3)
-    return Functions(
+    return StructuralFunctions(
         latent=jnp.asarray(rng.normal(size=(2, dimension))),
         observed=jnp.asarray(rng.normal(size=(2, COVARIATES + 1))),
-        columns=Columns(jnp.asarray(BINARY), jnp.asarray(NUMBERS)),
+        columns=ColumnKinds(jnp.asarray(BINARY), jnp.asarray(NUMBERS)),
         binary=binary,
         symmetric=symmetric,
         transfer=transfer,
     )
 
 
-def scattered(made: Functions, seed: int = 11) -> Any:
+def scattered(made: StructuralFunctions, seed: int = 11) -> Any:
     """A θ away from every special value."""
     rng = np.random.default_rng(seed)
 
@@ -57,7 +57,7 @@ def features(omega: np.ndarray, u: np.ndarray, log_length: float) -> np.ndarray:
     return np.concatenate([[1.0], u / np.sqrt(len(u)), waves])
 
 
-def own(made: Functions, free: Any, group: str, site: int) -> np.ndarray:
+def own(made: StructuralFunctions, free: Any, group: str, site: int) -> np.ndarray:
     """θ^s + Σ_{v≠s} λ^{s,v} θ^v."""
     model = {"decoder": "latent", "encoder": "latent"}.get(group, group)
     total = np.array(free[group][site])
@@ -75,14 +75,14 @@ def own(made: Functions, free: Any, group: str, site: int) -> np.ndarray:
     return total
 
 
-def centre(made: Functions, free: Any, x: np.ndarray, w: float, y: float, site: int) -> np.ndarray:
+def centre(made: StructuralFunctions, free: Any, x: np.ndarray, w: float, y: float, site: int) -> np.ndarray:
     """f_q(y, w, x)."""
     phi = features(np.asarray(made.observed), np.array([y, *x]), float(free["length"]["encoder"]))
     both = phi @ own(made, free, "encoder", site)
     return both[made.dimension :] if w == 1 else both[: made.dimension]
 
 
-def said_of(made: Functions, free: Any, z: np.ndarray, site: int) -> dict[str, Any]:
+def said_of(made: StructuralFunctions, free: Any, z: np.ndarray, site: int) -> dict[str, Any]:
     """The distributions of y in either arm, of w, and of x, given z."""
     phi = features(np.asarray(made.latent), z, float(free["length"]["latent"]))
     f = phi @ own(made, free, "decoder", site)
@@ -96,7 +96,7 @@ def said_of(made: Functions, free: Any, z: np.ndarray, site: int) -> dict[str, A
     }
 
 
-def outcome(made: Functions, f: float, log_sd: float) -> Any:
+def outcome(made: StructuralFunctions, f: float, log_sd: float) -> Any:
     return stats.bernoulli(1 / (1 + np.exp(-f))) if made.binary else stats.norm(f, np.exp(log_sd))
 
 
@@ -105,14 +105,16 @@ def log_p(distribution: Any, value: float) -> float:
     return float(distribution.logpdf(value) if known else distribution.logpmf(value))
 
 
-def log_rest(made: Functions, free: Any, z: np.ndarray, x: np.ndarray, w: float, site: int) -> float:
+def log_rest(
+    made: StructuralFunctions, free: Any, z: np.ndarray, x: np.ndarray, w: float, site: int
+) -> float:
     """log p(w | z) + log p(x | z)."""
     said = said_of(made, free, z, site)
     total = log_p(said["w"], w) + log_p(said["ones"][0], float(x[BINARY[0]] > 0))
     return total + sum(log_p(each, x[c]) for each, c in zip(said["numbers"], NUMBERS, strict=True))
 
 
-def auxiliary(made: Functions, free: Any, x: np.ndarray, site: int) -> tuple[Any, list[Any]]:
+def auxiliary(made: StructuralFunctions, free: Any, x: np.ndarray, site: int) -> tuple[Any, list[Any]]:
     """p(w | x), and p(y | x, w) in either arm."""
     phi = features(np.asarray(made.observed), np.array([0.0, *x]), float(free["length"]["auxiliary"]))
     logit = float((phi @ own(made, free, "treatment", site))[0])

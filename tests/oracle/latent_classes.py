@@ -8,23 +8,27 @@ import numpy as np
 from scipy.special import digamma
 
 
-def responsibilities(views: dict[str, np.ndarray], people: dict[str, np.ndarray], binary: bool) -> np.ndarray:
+def responsibilities(
+    likelihoods: dict[str, np.ndarray], people: dict[str, np.ndarray], binary: bool
+) -> np.ndarray:
     """r[i, k], person by person."""
     rows = []
     for x, numbers, w, y, site in zip(
         people["ones"], people["numbers"], people["w"], people["y"], people["site"], strict=True
     ):
         logs = []
-        for k in range(views["classes"].shape[1]):
-            value = views["classes"][site, k] + views["treatment"][site, w, k]
-            value += sum(views["one"][k, j] if x[j] else views["zero"][k, j] for j in range(len(x)))
-            squares = views["weight"][k] * (numbers - views["centre"][k]) ** 2
-            value += views["level"][k] - 0.5 * squares.sum()
+        for k in range(likelihoods["classes"].shape[1]):
+            value = likelihoods["classes"][site, k] + likelihoods["treatment"][site, w, k]
+            value += sum(
+                likelihoods["one"][k, j] if x[j] else likelihoods["zero"][k, j] for j in range(len(x))
+            )
+            squares = likelihoods["weight"][k] * (numbers - likelihoods["centre"][k]) ** 2
+            value += likelihoods["level"][k] - 0.5 * squares.sum()
             if binary:
-                value += views["chance"][site, int(y), w, k]
+                value += likelihoods["chance"][site, int(y), w, k]
             else:
-                noise = views["noise"][w]
-                square = (y - views["outcome"][site, w, k]) ** 2 + views["variance"][site, w, k]
+                noise = likelihoods["noise"][w]
+                square = (y - likelihoods["outcome"][site, w, k]) ** 2 + likelihoods["variance"][site, w, k]
                 value += -0.5 * (square / noise + np.log(2 * np.pi * noise))
             logs.append(value)
         chance = np.exp(np.array(logs) - max(logs))

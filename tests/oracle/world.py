@@ -12,17 +12,20 @@ import numpy as np
 import pandas as pd
 
 from oracle import fedci as oracle
-from unpooled.coordinator.agreement import Agreement, reach_agreement
-from unpooled.coordinator.rounds import Conduct
+from unpooled.coordinator.agreement import reach_agreement
+from unpooled.coordinator.rounds import run
+from unpooled.coordinator.run import adoption
 from unpooled.disclosure.limits import NONE
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.maths.kernels import JITTER
+from unpooled.maths.streams import stream
 from unpooled.methods.fedci import METHOD
-from unpooled.methods.fedci.collapsed import Evidence, KernelEvidence
-from unpooled.methods.fedci.structures import GRID, INTERCEPT_SD
+from unpooled.methods.fedci.model import GRID, INTERCEPT_SD
+from unpooled.methods.fedci.settings import FedCIContext
+from unpooled.methods.fedci.stages import Evidence, KernelEvidence
+from unpooled.methods.method import with_settings
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.messages import Adopt
-from unpooled.protocol.records import Arrays, Parameters
+from unpooled.protocol.records import Arrays, Parameters, Scaling
 from unpooled.site.site import folds
 from unpooled.study import Study
 
@@ -43,6 +46,16 @@ def frames(sizes: dict[str, int] = SIZES, seed: int = 11) -> dict[str, pd.DataFr
     return tables
 
 
+def scaling_of(**known: Any) -> Scaling:
+    """A scaling of which only some fields matter; the others are empty."""
+    arrays = ("mean", "sd", "correlation", "binary_rate", "site_moments")
+    incomplete = ("incomplete_mean", "incomplete_sd", "observed")
+    empty = {name: np.zeros(0) for name in (*arrays, *incomplete)}
+    plain = {"outcome_mean": 0.0, "outcome_sd": 1.0, "family": "continuous"}
+    lists = {"counts": (), "incomplete_columns": (), "site_names": ()}
+    return Scaling(**{**empty, **plain, **lists, **known})
+
+
 DIRECTIONS = np.array([[1.0, 0.3, -0.2], [-0.4, 0.2, 0.9]])
 """Where a ridge regression per arm might point."""
 
@@ -53,7 +66,7 @@ class World:
 
     engine: InProcess
     sites: dict[str, Any]
-    context: Context
+    context: FedCIContext
     settings: Any
     name: str
     evidence: Evidence
@@ -61,10 +74,7 @@ class World:
     noise: np.ndarray
 
     def run(self, procedure: Procedure[Any]) -> Any:
-        conduct = Conduct(procedure, self.engine)
-        for _ in conduct:
-            pass
-        return conduct.result
+        return run(procedure, self.engine)
 
     def fixed(self, fold: int = -1) -> Arrays:
         return {
@@ -74,7 +84,7 @@ class World:
             "rows": np.array([20.0, 15.0]),
         }
 
-    def parameters(self, fold: int = -1) -> Arrays:
+    def parameters(self, fold: int = -1) -> Parameters:
         return Parameters(self.free, self.fixed(fold))
 
     def rows(self, site: str) -> Any:
@@ -141,36 +151,28 @@ def build(
     """Agree and adopt for real; then stand at a point some way off the structure's start."""
     opened = open_sites(STUDY, frames() if tables is None else tables, NONE)
     engine = InProcess(opened)
-    chosen = METHOD.Settings(**{"structure": structure, "basis": 6, "draws": 40, **settings})
+    basis = {"basis": 6} if structure in ("isotropic", "ard") else {}
+    chosen = METHOD.Settings(**{"structure": structure, "draws": 40, **basis, **settings})
+    study = with_settings(STUDY, "fedci", chosen.model_dump(mode="json"), seed=0)
 
-    def adopted() -> Procedure[tuple[Agreement, Arrays]]:
+    def adopted() -> Procedure[FedCIContext]:
         agreement = yield from reach_agreement(STUDY)
-        context = {**METHOD.context(chosen, agreement.scaling, 0), "exact": exact}
-        yield Adopt(
-            schema=agreement.schema.model_dump(mode="json"),
-            scaling=agreement.scaling,
-            method="fedci",
-            settings=chosen.model_dump(mode="json"),
-            context=context,
-            seed=0,
-            sites=tuple(agreement.descriptions),
-        )
-        return agreement, context
+        context = replace(METHOD.context(chosen, agreement.scaling, 0), exact=exact)
+        yield adoption(study, agreement.schema, agreement.scaling, context)
+        return context
 
-    conduct = Conduct(adopted(), engine)
-    for _ in conduct:
-        pass
-    _, context = conduct.result
+    context = run(adopted(), engine)
     for index, site in enumerate(opened.values()):  # one structure alone holds nobody out: folds all the same
         site.adopted = _with_folds(site.adopted, 4, index)
     evidence = METHOD.stages(chosen, context)[structure]
+    assert isinstance(evidence, Evidence)
     noise = np.array([0.5, 0.6])
     return World(engine, opened, context, chosen, structure, evidence, point(evidence, noise, seed), noise)
 
 
 def _with_folds(adoption: Any, count: int, index: int) -> Any:
     rows = adoption.rows
-    people = folds(np.asarray(rows.treatment)[: adoption.count], count, [0, 2, index])
+    people = folds(np.asarray(rows.treatment)[: adoption.count], count, stream(0, "folds", index))
     padded = np.pad(people, (0, len(rows.fold) - adoption.count), constant_values=-1)
     return replace(adoption, rows=eqx.tree_at(lambda r: r.fold, rows, jnp.asarray(padded)))
 

@@ -16,15 +16,15 @@ from unpooled.maths.linear_algebra import pack
 from unpooled.methods.causal_fi import confounder_draws as draws
 from unpooled.methods.causal_fi import fit as fitting
 from unpooled.methods.causal_fi import parameters as update
-from unpooled.methods.causal_fi.augmentation import Augmenting
 from unpooled.methods.causal_fi.chain import Setting, Sizes, begin
-from unpooled.methods.causal_fi.columns import layout_of
+from unpooled.methods.causal_fi.columns import make_layout
 from unpooled.methods.causal_fi.effects import AverageEffect
-from unpooled.methods.causal_fi.families import Gaussian
 from unpooled.methods.causal_fi.fit import Run
-from unpooled.methods.causal_fi.model import Model
+from unpooled.methods.causal_fi.model import ImputationModel
+from unpooled.methods.causal_fi.stages import Augmentation
 from unpooled.methods.causal_fi.structures import DIRECTION, EXPECTED, STRUCTURES, predictor
-from unpooled.protocol.records import Parameters
+from unpooled.models.outcome_family import Gaussian
+from unpooled.protocol.records import IncompleteColumn, Parameters
 from unpooled.protocol.rows import Rows, make_rows
 
 pytestmark = pytest.mark.slow
@@ -35,11 +35,13 @@ SLOPES = np.array([[0.5, -0.3, 0.2], [0.1, 0.4, -0.6]])
 OUTCOME = np.array([[0.2, 0.3, -0.1, 0.8, -0.5, 0.6], [1.0, -0.2, 0.4, 0.1, 0.9, -0.7]])
 TREATMENT = np.array([0.1, 0.2, -0.3, 0.5, 0.4, -0.2])
 NOISE = np.array([0.3, 0.5])
-LAYOUT = layout_of({"kinds": ["numeric"] * U, "widths": [1] * U, "mean": np.zeros(U), "sd": np.ones(U)})
+LAYOUT = make_layout(
+    tuple(IncompleteColumn(name, "numeric", 1) for name in ("p", "q", "r")), np.zeros(U), np.ones(U)
+)
 
 
-def model_of(structure: str) -> Model:
-    return Model(STRUCTURES[structure], LAYOUT, Gaussian())
+def model_of(structure: str) -> ImputationModel:
+    return ImputationModel(STRUCTURES[structure], LAYOUT, Gaussian())
 
 
 def known(**changed: Any) -> dict[str, Any]:
@@ -168,7 +170,7 @@ def test_an_average_is_of_people_given_their_outcome_or_given_what_is_seen(compl
     each = {"offset": draw.pop("offset")}
     fixed = {**draw, "key": jax.random.key_data(jax.random.key(7))}
     average = eqx.filter_jit(AverageEffect(model_of("linear"), completed).statistics)
-    found = average(Parameters(fixed=fixed, per_site=each), rows)["each"]["effect"]
+    found = average(Parameters(fixed=fixed, per_site=each), rows).per_site["effect"]
     mean, noise = np.asarray(draw["confounders"]["intercept"]) + x @ SLOPES, NOISE[1] if completed else 1e9
     left = 6.0 - OUTCOME[1, 0] - OUTCOME[1, 1:3] @ x - float(each["offset"][1])
     expected, spread = oracle.given_all(mean, FACTOR @ FACTOR.T, mask, u, OUTCOME[1, 3:], left, noise)
@@ -186,12 +188,12 @@ def test_no_shift_and_a_shift_of_nothing_give_the_same_sums() -> None:
     rows = make_rows(
         *(made[name] for name in ("x", "w", "y")), fold=np.zeros(60), site=0, incomplete=made["u"]
     )
-    stage = Augmenting(model_of("linear"))
+    stage = Augmentation(model_of("linear"))
     plain = eqx.filter_jit(stage.statistics)(question, rows)
-    question["each"]["shift"] = jnp.zeros((2, U))
+    question.per_site["shift"] = jnp.zeros((2, U))
     moved = eqx.filter_jit(stage.statistics)(question, rows)
-    own = moved["total"].pop("treatment_products")
-    np.testing.assert_allclose(own, moved["total"]["confounders"], rtol=1e-12)
+    own = moved.summed.pop("treatment_products")
+    np.testing.assert_allclose(own, moved.summed["confounders"], rtol=1e-12)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), plain, moved)
 
 
@@ -208,7 +210,7 @@ def people(count: int = 60) -> dict[str, np.ndarray]:
     return {"x": x, "u": u, "w": w, "y": y, "g": g, "site": rng.integers(0, SITES, count)}
 
 
-def asked() -> dict[str, Any]:
+def asked() -> Parameters:
     draw = known()
     offset = draw.pop("offset")
     key = jax.random.key_data(jax.random.key(1))
@@ -219,10 +221,10 @@ def asked() -> dict[str, Any]:
 @pytest.mark.parametrize("structure", ["softplus"])
 def test_with_nothing_missing_sums_over_sites_are_those_of_the_stacked_rows(structure: str) -> None:
     made, question = people(), asked()
-    stage = Augmenting(model_of(structure))
+    stage = Augmentation(model_of(structure))
     rng = np.random.default_rng(2)
     start = [STRUCTURES[structure].start(OUTCOME[arm], 1.0, 0.2, rng) for arm in (0, 1)]
-    question["fixed"]["mode"] = question["fixed"]["draw"]["outcome"] = jnp.asarray(np.stack(start))
+    question.fixed["mode"] = question.fixed["draw"]["outcome"] = jnp.asarray(np.stack(start))
     statistics = eqx.filter_jit(stage.statistics)
     found = [
         statistics(
@@ -235,13 +237,13 @@ def test_with_nothing_missing_sums_over_sites_are_those_of_the_stacked_rows(stru
         for here in (made["site"] == 0, made["site"] == 1, np.full(len(made["y"]), True))
     ]  # fmt: skip
     for name in ("confounders", "outcome", "score", "square"):
-        parts = [np.asarray(each["total"][name]) for each in found]
+        parts = [np.asarray(each.summed[name]) for each in found]
         np.testing.assert_allclose(parts[0] + parts[1], parts[2], rtol=1e-10, atol=1e-10)
     for name in ("people", "site_cross", "site_score"):
-        parts = [np.asarray(each["each"][name]) for each in found]
+        parts = [np.asarray(each.per_site[name]) for each in found]
         np.testing.assert_allclose(parts[0] + parts[1], parts[2], rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(
-        found[2]["total"]["confounders"], pack(jnp.asarray(made["g"].T @ made["g"])), rtol=1e-10
+        found[2].summed["confounders"], pack(jnp.asarray(made["g"].T @ made["g"])), rtol=1e-10
     )
 
 

@@ -14,24 +14,30 @@ from scipy import stats
 from oracle import causal_fi_levels as oracle
 from unpooled.maths.linear_algebra import unpack
 from unpooled.methods.causal_fi import levels
-from unpooled.methods.causal_fi.columns import layout_of
-from unpooled.methods.causal_fi.confounder_draws import draw_probit
-from unpooled.methods.causal_fi.families import Bernoulli, Family, Gaussian, Poisson
-from unpooled.methods.causal_fi.model import Model
+from unpooled.methods.causal_fi.chain import draw_probit
+from unpooled.methods.causal_fi.columns import make_layout
+from unpooled.methods.causal_fi.model import ImputationModel
 from unpooled.methods.causal_fi.structures import STRUCTURES
+from unpooled.models.outcome_family import Bernoulli, Family, Gaussian, Poisson
+from unpooled.protocol.records import IncompleteColumn
 from unpooled.protocol.rows import Rows, make_rows
 
 pytestmark = pytest.mark.slow
 COPIES = 4000
 X = np.array([0.7, -1.1])
 # A number, a 0/1 column, a category of three levels, a count, another number: features 0 | 1 | 2 3 | 4 | 5.
-TOLD = {
-    "kinds": ["numeric", "binary", "categorical", "count", "numeric"],
-    "widths": [1, 1, 2, 1, 1],
+COLUMNS = (
+    IncompleteColumn("p", "numeric", 1),
+    IncompleteColumn("q", "binary", 1),
+    IncompleteColumn("r", "categorical", 2),
+    IncompleteColumn("s", "count", 1),
+    IncompleteColumn("t", "numeric", 1),
+)
+SENT = {
     "mean": np.array([0.0, 0.4, 0.3, 0.3, 1.5, 0.0]),
     "sd": np.array([1.0, 0.5, 0.45, 0.45, 1.2, 1.0]),
 }
-LAYOUT = layout_of(TOLD)
+LAYOUT = make_layout(COLUMNS, **SENT)
 RNG = np.random.default_rng(3)
 STEPS = np.where(levels.allowed(LAYOUT, 2), 0.4 * RNG.standard_normal((4, 1 + 2 + 4 + 2)), 0.0)
 STEPS[0, [0, -2, -1]] = -0.6, 0.7, 1.0
@@ -74,7 +80,7 @@ def copies(missing: tuple[int, ...], outcome: float, count: int = COPIES) -> Row
 
 
 @eqx.filter_jit
-def completed(model: Model, draw: Any, rows: Rows, key: jax.Array) -> jax.Array:
+def completed(model: ImputationModel, draw: Any, rows: Rows, key: jax.Array) -> jax.Array:
     """Compiled once for all that is tried of a structure and a family."""
     return model.completed(draw, rows, key).u
 
@@ -97,23 +103,23 @@ def test_levels_and_numbers_are_filled_as_enumeration_has_it(
 ) -> None:
     family, outcome, noise = FAMILIES[name]
     draw = {**parameters(coefficients(structure)), "noise": jnp.asarray(noise)}
-    rows, model = copies(missing, outcome), Model(STRUCTURES[structure], LAYOUT, family)
+    rows, model = copies(missing, outcome), ImputationModel(STRUCTURES[structure], LAYOUT, family)
     drawn = np.asarray(completed(model, draw, rows, jax.random.key(4)))[:COPIES]
     seen = np.setdiff1d(np.arange(6), missing)
     np.testing.assert_allclose(drawn[:, seen], np.tile(U[seen], (COPIES, 1)), atol=1e-12)
-    truth = oracle.posterior(TOLD, CONFOUNDERS, X, np.where(np.isin(np.arange(6), missing), np.nan, U))
+    truth = oracle.posterior(SENT, CONFOUNDERS, X, np.where(np.isin(np.arange(6), missing), np.nan, U))
     truth = oracle.given(truth, lambda u: log_outcome(model, draw, family, noise, outcome, u), TREATMENT, X)
     # 32 ways are weighed, so what is far from likely beforehand may be a little off.
     mean, sd = truth.moments()
     np.testing.assert_allclose(drawn.mean(axis=0), mean, atol=0.06 * np.maximum(sd, 0.05).max())
     np.testing.assert_allclose(drawn.std(axis=0), sd, atol=0.05)
-    before = oracle.posterior(TOLD, CONFOUNDERS, X, np.where(np.isin(np.arange(6), missing), np.nan, U))
+    before = oracle.posterior(SENT, CONFOUNDERS, X, np.where(np.isin(np.arange(6), missing), np.nan, U))
     off = np.abs(before.moments()[0] - mean) / np.maximum(sd, 0.05)
     assert np.max(off) > 0.05  # outcome and treatment do tell
 
 
 def log_outcome(
-    model: Model, draw: Any, family: Family, noise: np.ndarray, outcome: float, u: np.ndarray
+    model: ImputationModel, draw: Any, family: Family, noise: np.ndarray, outcome: float, u: np.ndarray
 ) -> np.ndarray:
     """log p(y | w = 1, x, u) at many u, by SciPy."""
     g = np.column_stack([np.ones(len(u)), np.tile(X, (len(u), 1)), u])
@@ -126,7 +132,7 @@ def log_outcome(
     return stats.norm.logcdf(eta if seen == 1.0 else -eta)
 
 
-def predict(model: Model, draw: Any, g: jax.Array) -> jax.Array:
+def predict(model: ImputationModel, draw: Any, g: jax.Array) -> jax.Array:
     from unpooled.methods.causal_fi.structures import predictor
 
     return predictor(model.structure, draw["outcome"][1], g, draw["bend"][1])
@@ -139,9 +145,9 @@ def test_what_to_expect_of_somebody_is_the_integral_over_all_that_is_missing(nam
     family, _, noise = FAMILIES[name]
     missing = (0, 1, 2, 3)
     draw = {**parameters(coefficients("softplus")), "noise": jnp.asarray(noise)}
-    rows, model = copies(missing, 0.0, 1), Model(STRUCTURES["softplus"], LAYOUT, family)
+    rows, model = copies(missing, 0.0, 1), ImputationModel(STRUCTURES["softplus"], LAYOUT, family)
     holed = np.where(np.isin(np.arange(6), missing), np.nan, U)
-    truth = oracle.posterior(TOLD, CONFOUNDERS, X, holed)
+    truth = oracle.posterior(SENT, CONFOUNDERS, X, holed)
     g = np.column_stack([np.ones(len(truth.u)), np.tile(X, (len(truth.u), 1)), truth.u])
     eta = np.asarray(jax.vmap(lambda one: predict(model, draw, one))(jnp.asarray(g)))
     expected = np.asarray(family.mean(jnp.asarray(eta)))
@@ -162,7 +168,7 @@ def test_steps_towards_levels_are_found_again() -> None:
     """Many people whose levels follow from known steps; latents and coefficients in turn, as a chain does."""
     people, rng = 4000, np.random.default_rng(8)
     x = rng.standard_normal((people, 2))
-    u = oracle.draw_levels(TOLD, STEPS, x, rng)
+    u = oracle.draw_levels(SENT, STEPS, x, rng)
     rows = make_rows(x, np.zeros(people), np.zeros(people), fold=np.zeros(people), site=0, incomplete=u)
     steps = jnp.asarray(STEPS)
     design = np.column_stack([np.ones(people), x, u[:, LAYOUT.levelled]])
@@ -196,13 +202,13 @@ def test_a_count_has_the_chances_of_its_steps() -> None:
     rows = copies((4,), 0.0)
     uniform = jnp.asarray((np.arange(len(rows.present)) + 0.5) / COPIES)
     found = levels.fill(LAYOUT, jnp.asarray(STEPS), rows, uniform, None)
-    raw = np.asarray(found.features)[:COPIES, 0] * TOLD["sd"][4] + TOLD["mean"][4]
+    raw = np.asarray(found.features)[:COPIES, 0] * SENT["sd"][4] + SENT["mean"][4]
     weight = np.exp(np.asarray(found.log_weight)[:COPIES])
     share = np.bincount(np.round(raw).astype(int), weights=weight, minlength=31) / weight.sum()
     expected = np.exp(oracle.count_chances(STEPS[0], np.array([1.0, *X])))
     # What else is seen weighs too, and depends on the count.
     full = np.tile(U, (31, 1))
-    full[:, 4] = (np.arange(31) - TOLD["mean"][4]) / TOLD["sd"][4]
-    others = np.array([oracle.log_levels(TOLD, STEPS, X, one) for one in full]) - np.log(expected)
+    full[:, 4] = (np.arange(31) - SENT["mean"][4]) / SENT["sd"][4]
+    others = np.array([oracle.log_levels(SENT, STEPS, X, one) for one in full]) - np.log(expected)
     expected = expected * np.exp(others)
     np.testing.assert_allclose(share, expected / expected.sum(), atol=2e-3)

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
-from unpooled.protocol.addressing import to_site
 
 from oracle import causal_fi_variational as oracle
 from unpooled.coordinator.rounds import Conduct, run
@@ -19,15 +18,15 @@ from unpooled.methods.causal_fi import paper
 from unpooled.methods.causal_fi.paper import networks
 from unpooled.methods.causal_fi.paper.effects import AverageEffect
 from unpooled.methods.causal_fi.paper.fit import EFFECT, IMPUTATION, SURROGATES
-from unpooled.methods.causal_fi.paper.imputation import ImputationBound
-from unpooled.methods.causal_fi.paper.model import Model, make_model, starts
-from unpooled.methods.causal_fi.paper.surrogates import Pseudo, SurrogateBound, pseudo
+from unpooled.methods.causal_fi.paper.model import NetworkModel, make_model, starts
+from unpooled.methods.causal_fi.paper.stages import ImputationBound, Pseudo, SurrogateBound, pseudo
+from unpooled.methods.causal_fi.settings import CausalFIContext
 from unpooled.optimise.objective import evaluate
 from unpooled.optimise.procedure import ask
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
-from unpooled.protocol.messages import Message
-from unpooled.protocol.records import Draws, Parameters
+from unpooled.protocol.messages import Question, Reply
+from unpooled.protocol.records import Draws, IncompleteColumn, Parameters
 from unpooled.protocol.rows import Rows, make_rows
 from unpooled.site.answer import answer
 from unpooled.site.site import Adoption, Site
@@ -44,18 +43,19 @@ MEAN, SD = np.array([0.0, 0.3, 0.4, 0.6, 2.0, 0.0]), np.array([1.0, 0.46, 0.49, 
 RATES = {"continuous": (0.0, 1.0), "binary": (0.4, 0.49), "count": (2.5, 1.6)}
 
 
-def context_of(family: str = "continuous", *, columns: bool = True) -> dict[str, Any]:
+def context_of(family: str = "continuous", *, columns: bool = True) -> CausalFIContext:
     mean, sd = RATES[family]
-    told = {"kinds": KINDS, "widths": WIDTHS, "mean": MEAN, "sd": SD}
-    none = {"kinds": [], "widths": [], "mean": np.zeros(0), "sd": np.zeros(0)}
-    return {
-        "columns": told if columns else none,
-        "covariates": X,
-        "sites": len(SIZES),
-        "family": family,
-        "outcome_mean": mean,
-        "outcome_sd": sd,
-    }
+    every = (IncompleteColumn(f"u{place}", *one) for place, one in enumerate(zip(KINDS, WIDTHS, strict=True)))
+    return CausalFIContext(
+        covariates=X,
+        columns=tuple(every) if columns else (),
+        incomplete_mean=MEAN if columns else np.zeros(0),
+        incomplete_sd=SD if columns else np.zeros(0),
+        sites=len(SIZES),
+        family=family,
+        outcome_mean=mean,
+        outcome_sd=sd,
+    )
 
 
 def chosen(**changed: Any) -> Any:
@@ -99,7 +99,7 @@ class InTurn:
         self._sites = {
             f"site{place}": Site(
                 f"site{place}", pd.DataFrame(), columns,
-                adopted=Adoption(rows_of(table, place), len(table["w"]), *nothing, stages),  # type: ignore[arg-type]
+                adopted=Adoption(rows_of(table, place), len(table["w"]), *nothing, stages, 0),  # type: ignore[arg-type]
             )
             for place, table in enumerate(tables)
         }  # fmt: skip
@@ -108,12 +108,18 @@ class InTurn:
     def sites(self) -> tuple[str, ...]:
         return tuple(self._sites)
 
-    def exchange(self, question: Message) -> tuple[dict[str, Message], dict[str, Traffic]]:
-        asked = {
-            name: answer(site, decode(encode(to_site(question, place))))
-            for place, (name, site) in enumerate(self._sites.items())
-        }
-        return {name: decode(encode(reply)) for name, reply in asked.items()}, {}
+    def go_on_without(self, site: str) -> None:
+        raise AssertionError("no site is lost here")
+
+    def exchange(self, question: Question) -> tuple[dict[str, Reply], dict[str, Traffic]]:
+        replies: dict[str, Reply] = {}
+        for place, (name, site) in enumerate(self._sites.items()):
+            asked = decode(encode(question.to_site(place)))
+            assert isinstance(asked, Question)
+            reply = decode(encode(answer(site, asked)))
+            assert isinstance(reply, Reply)
+            replies[name] = reply
+        return replies, {}
 
 
 def scattered(posterior: Any, seed: int = 3) -> Any:
@@ -135,7 +141,7 @@ class World:
 
     def __init__(self, family: str = "continuous", *, holes: float = 0.4, **changed: Any) -> None:
         self.context, self.settings = context_of(family), chosen(**changed)
-        self.model: Model = make_model(self.context)
+        self.model: NetworkModel = make_model(self.context)
         begun = starts(self.model, self.settings, self.context, 1)
         self.imputation, self.surrogates = scattered(begun.imputation), scattered(begun.surrogates, 4)
         self.tables = [people(count, 20 + site, family, holes) for site, count in enumerate(SIZES)]
@@ -312,7 +318,7 @@ def test_what_is_shown_tells_nothing_of_the_persons_own_pattern() -> None:
 # ------------------------------------------------------------------------------- effects
 
 
-def draws_of(world: World, count: int) -> dict[str, Any]:
+def draws_of(world: World, count: int) -> Draws:
     """θ from q, as a fit leaves them."""
     keys = jax.random.split(jax.random.key(4), count)
     both, first = draw_many(world.surrogates, keys), draw_many(world.imputation, keys)
@@ -325,7 +331,7 @@ def test_the_effect_of_somebody_without_holes_is_the_difference_of_the_arms() ->
     draws, table = draws_of(world, 8), world.tables[1]
     found = paper.conditional_effects(world.settings, world.context, draws, world.rows[1], world.rows[1])
     for k in range(3):
-        outcome = jax.tree.map(lambda leaf, k=k: leaf[k], draws["fixed"]["outcome"])
+        outcome = jax.tree.map(lambda leaf, k=k: leaf[k], draws.shared["outcome"])
         pairs = zip(table["x"], table["u"], strict=True)
         slow = [oracle.effect(world.context, outcome, x, u) for x, u in pairs]
         np.testing.assert_allclose(found[k, : SIZES[1]], slow, rtol=1e-9)
@@ -341,7 +347,7 @@ def test_effects_of_any_pattern_are_averages_over_what_is_missing() -> None:
     found = paper.conditional_effects(world.settings, world.context, draws, world.rows[0], rows)
     assert np.all(np.isfinite(found))
     for k in range(2):
-        weights = jax.tree.map(lambda leaf, k=k: leaf[k], draws["fixed"])
+        weights = jax.tree.map(lambda leaf, k=k: leaf[k], draws.shared)
         for person in range(3):  # their holes are numbers, and lines of means are means of lines
             seen = ~np.isnan(table["u"][person])
             u, x = np.nan_to_num(table["u"][person]), table["x"][person]
@@ -358,13 +364,13 @@ def test_an_individual_effect_has_the_persons_own_outcome_in_it(family: str) -> 
     world = World(family, holes=0.0)
     draws, table = draws_of(world, 8), world.tables[0]
     if family == "continuous":
-        draws["fixed"]["outcome"]["log_noise"][:] = -30.0
+        draws.shared["outcome"]["log_noise"][:] = -30.0
     found = paper.individual_effects(world.settings, world.context, draws, world.rows[0], None)
     mean, sd = RATES[family]
     sign, own = 2.0 * table["w"] - 1.0, table["y"]
     other = own - sign * found[:, : SIZES[0]]
     if family == "continuous":
-        outcome = jax.tree.map(lambda leaf: leaf[0], draws["fixed"]["outcome"])
+        outcome = jax.tree.map(lambda leaf: leaf[0], draws.shared["outcome"])
         trio = zip(table["x"], table["u"], 1 - table["w"].astype(int), strict=True)
         slow = [oracle.predictor(world.context, outcome, x, u, w) for x, u, w in trio]
         np.testing.assert_allclose(other[0], slow, rtol=1e-8)
@@ -379,14 +385,14 @@ def test_the_average_is_over_present_people_and_the_same_draw_in_both_arms(compl
     world = World(holes=0.0)
     for table in world.tables:  # all alike, and not like padding
         table["x"][:], table["u"][:] = [1.0, -2.0], world.tables[0]["u"][0]
-    told = draws_of(world, 8)["fixed"]
+    told = draws_of(world, 8).shared
     told.pop("confounders" if completed else "imputation")
     question = ask(EFFECT, Parameters(fixed=told))
     found = run(question, InTurn(world.tables, {EFFECT: AverageEffect(world.model, completed)}))
     outcomes = [jax.tree.map(lambda leaf, k=k: leaf[k], told["outcome"]) for k in range(8)]
     one = world.tables[0]["x"][0], world.tables[0]["u"][0]
     expected = [oracle.effect(world.context, outcome, *one) for outcome in outcomes]
-    np.testing.assert_allclose(found["each"]["effect"], np.tile(expected, (2, 1)).T, rtol=1e-9)
+    np.testing.assert_allclose(found.per_site["effect"], np.tile(expected, (2, 1)).T, rtol=1e-9)
 
 
 # ----------------------------------------------------------------------------- whole fits
@@ -433,7 +439,7 @@ def test_without_incomplete_columns_a_linear_truth_is_found() -> None:
     settings = chosen(hidden=(), rounds=150, learning_rate=0.1, draws=100, monte_carlo=2)
     questions, found = fitted(tables, context, settings)
     assert not any(question.startswith(IMPUTATION) for question in questions)
-    history = found.diagnostics["bounds"][SURROGATES]["history"]
+    history = found.diagnostics["bounds"][SURROGATES]["history"].values
     assert np.mean(history[-20:]) < 0.5 * np.mean(history[:20])
     ate = found.site_effects.mean(axis=1)
     low, high = np.quantile(ate, [0.025, 0.975])

@@ -9,19 +9,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from unpooled.protocol.addressing import to_site
 
 from oracle import latent_classes as oracle
 from unpooled.methods.causal_rff.classes import em, gibbs, mixture
 from unpooled.methods.causal_rff.classes.cells import PRIOR_LEVELS, Component, Counted, Variances, make_cells
-from unpooled.methods.causal_rff.classes.log_likelihoods import Classes, Columns, Views, travelling
-from unpooled.methods.outcomes import OutcomeScale
+from unpooled.methods.causal_rff.classes.log_likelihoods import (
+    Classes,
+    ClassLogLikelihoods,
+    ColumnKinds,
+    travelling,
+)
+from unpooled.models.outcome_family import OutcomeScale
 from unpooled.protocol.batch import one_by_one
-from unpooled.protocol.messages import Statistics
+from unpooled.protocol.messages import Ask, Statistics
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows, make_rows
 
 SITES, CLASSES = 3, 3
-COLUMNS = Columns(jnp.arange(4), jnp.arange(4, 6))
+COLUMNS = ColumnKinds(jnp.arange(4), jnp.arange(4, 6))
 pytestmark = pytest.mark.slow
 
 
@@ -54,18 +59,18 @@ def site_rows(made: dict[str, np.ndarray], binary: bool) -> list[Rows]:
     return rows
 
 
-def _statistics(parameters: Any, stage: Classes, rows: Rows) -> Any:
+def _statistics(parameters: Parameters, stage: Classes, rows: Rows) -> Statistics:
     return stage.statistics(parameters, rows)
 
 
-def answer(stage: Classes, question: Any, rows: list[Rows]) -> dict:
+def answer(stage: Classes, question: Ask, rows: list[Rows]) -> Statistics:
     """What an engine does: ask every site, sum what is summed, stack what is kept by site."""
-    asked = [to_site(question, place).parameters for place in range(len(rows))]  # type: ignore[attr-defined]
+    asked = [question.parameters.at(place) for place in range(len(rows))]
     replies = [one_by_one(_statistics, told, stage, each) for told, each in zip(asked, rows, strict=True)]
     total = jax.tree.map(
-        lambda *leaves: sum(np.asarray(leaf) for leaf in leaves), *[r["total"] for r in replies]
+        lambda *leaves: sum(np.asarray(leaf) for leaf in leaves), *[r.summed for r in replies]
     )
-    each = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *[r["each"] for r in replies])
+    each = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *[r.per_site for r in replies])
     return Statistics(total, each)
 
 
@@ -81,9 +86,9 @@ def test_a_round_over_the_sites_is_a_round_over_the_stacked_rows(binary: bool) -
     learned = begun(model, [CLASSES])
     for _ in range(2):  # from the start nothing is said of outcomes: the second round says all
         state = jax.tree.map(lambda leaf: np.asarray(leaf)[0], learned.states)
-        views = {name: np.asarray(value)[0] for name, value in learned.views._asdict().items()}
+        likelihoods = {name: np.asarray(value)[0] for name, value in learned.likelihoods._asdict().items()}
         learned = _one_round(model, stage, learned, site_rows(made, binary))
-    r = oracle.responsibilities(views, made, binary)
+    r = oracle.responsibilities(likelihoods, made, binary)
     counts = oracle.counted(r, made, SITES)
     shares = state.shares
     for _ in range(2):
@@ -97,18 +102,20 @@ def test_a_round_over_the_sites_is_a_round_over_the_stacked_rows(binary: bool) -
         np.testing.assert_allclose(getattr(learned.states, name).values[0], values, rtol=1e-10)
         if name == "outcome":
             by_arm = (SITES, 2, CLASSES)
-            np.testing.assert_allclose(learned.views.outcome[0], mean.reshape(by_arm), rtol=1e-9, atol=1e-12)
-            np.testing.assert_allclose(learned.views.variance[0], spread.reshape(by_arm), rtol=1e-9)
+            np.testing.assert_allclose(
+                learned.likelihoods.outcome[0], mean.reshape(by_arm), rtol=1e-9, atol=1e-12
+            )
+            np.testing.assert_allclose(learned.likelihoods.variance[0], spread.reshape(by_arm), rtol=1e-9)
     ones = mixture.BETA + counts["ones"]
     count = counts["people"].sum(axis=(0, 1))[:, None]
     expected = oracle.digamma(ones) - oracle.digamma(2 * mixture.BETA + count)
-    np.testing.assert_allclose(learned.views.one[0], expected, rtol=1e-10)
+    np.testing.assert_allclose(learned.likelihoods.one[0], expected, rtol=1e-10)
     kappa, _, rate = mixture.NORMAL
     centre = counts["numbers"] / (kappa + count)
-    np.testing.assert_allclose(learned.views.centre[0], centre, rtol=1e-10)
+    np.testing.assert_allclose(learned.likelihoods.centre[0], centre, rtol=1e-10)
     shape = mixture.NORMAL[1] + count / 2
     about = counts["squares"] - 2 * centre * counts["numbers"] + count * centre**2 + kappa * centre**2
-    np.testing.assert_allclose(learned.views.weight[0], shape / (rate + about / 2), rtol=1e-10)
+    np.testing.assert_allclose(learned.likelihoods.weight[0], shape / (rate + about / 2), rtol=1e-10)
 
 
 def _one_round(model: mixture.Mixture, stage: Classes, learned: em.Learned, rows: list[Rows]) -> em.Learned:
@@ -179,12 +186,14 @@ def test_fewer_classes_travel_than_there_is_room_for_and_nothing_changes() -> No
     stage = Classes(COLUMNS, OutcomeScale(jnp.ones(()), False), drawn=False)
     wide, narrow = (mixture.make_mixture(most, COLUMNS, binary=False) for most in (5, 2))
     start = begun(wide, [2])
-    said = travelling(start.views, 2)
-    same = begun(narrow, [2])._replace(views=Views(**said["fixed"], **said.per_site))
+    said = travelling(start.likelihoods, 2)
+    same = begun(narrow, [2])._replace(likelihoods=ClassLogLikelihoods(**said.shared, **said.by_site))
     found = [_one_round(m, stage, each, rows) for m, each in ((wide, start), (narrow, same))]
     found = [_one_round(m, stage, each, rows) for m, each in zip((wide, narrow), found, strict=True)]
     np.testing.assert_allclose(found[0].bounds, found[1].bounds, rtol=1e-10)
-    np.testing.assert_allclose(found[0].views.outcome[..., :2], found[1].views.outcome, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(
+        found[0].likelihoods.outcome[..., :2], found[1].likelihoods.outcome, rtol=1e-8, atol=1e-10
+    )
 
 
 # ---------------------------------------------------------------------------- draws

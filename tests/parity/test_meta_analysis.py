@@ -14,7 +14,7 @@ from oracle.world import STUDY, frames
 from unpooled import MetaAnalysis
 from unpooled.errors import FitError
 from unpooled.maths.meta_analysis import heterogeneity, pool, shrunken
-from unpooled.methods.aipw.estimates import Estimates, of_scores, stacked_scores
+from unpooled.methods.aipw.model import Estimates, of_scores, stacked_scores
 from unpooled.methods.meta_analysis.fit import site_draws
 
 SIZES = {"north": 40, "south": 65, "east": 50}
@@ -112,7 +112,7 @@ def test_with_fixed_effects_the_average_is_the_pooled_estimate() -> None:
     assert model.ate() == pytest.approx(known["estimate"])
     assert model.ate_draws().std() == pytest.approx(known["standard_error"])
     assert model.ate("north") == pytest.approx(known["estimate"])
-    assert model.result_.diagnostics["overall"] == model.result_.diagnostics["fixed"]
+    assert model.result_.fit_diagnostics["overall"] is model.result_.fit_diagnostics["fixed"]
 
 
 # ---------------------------------------------------------------------------------- sites
@@ -127,21 +127,21 @@ def test_sites_by_themselves_and_then_pooled_are_the_plain_version(folds: int) -
     found = [oracle.mean_and_error(oracle.scores(table.at(site), **chosen)) for site in range(3)]
     estimates, errors = ([sd * one for one in part] for part in zip(*found, strict=True))
     known = oracle.meta_analysis(estimates, errors)
-    told = model.estimates()
-    np.testing.assert_allclose(told["estimate"], [*estimates, known["fixed"], known["random"]], rtol=1e-8)
+    numbers = model.estimates()
+    np.testing.assert_allclose(numbers["estimate"], [*estimates, known["fixed"], known["random"]], rtol=1e-8)
     both = [known["fixed_error"], known["random_error"]]
-    np.testing.assert_allclose(told["standard_error"], [*errors, *both], rtol=1e-8)
+    np.testing.assert_allclose(numbers["standard_error"], [*errors, *both], rtol=1e-8)
     for name in ("q", "i_squared", "tau_squared"):
         np.testing.assert_allclose(model.heterogeneity()[name], known[name], rtol=1e-7, atol=1e-12)
-    assert model.result_.diagnostics["overall"] == model.result_.diagnostics["random"]
+    assert model.result_.fit_diagnostics["overall"] is model.result_.fit_diagnostics["random"]
 
 
 @pytest.mark.slow
 def test_one_site_is_its_own_pooled_estimate() -> None:
     model = fit({"north": TABLES["north"]})
-    told = model.estimates()["estimate"].to_numpy()
-    np.testing.assert_allclose(told, told[0])
-    assert model.ate() == pytest.approx(told[0])
+    numbers = model.estimates()["estimate"].to_numpy()
+    np.testing.assert_allclose(numbers, numbers[0])
+    assert model.ate() == pytest.approx(numbers[0])
     assert model.heterogeneity()["q"] == 0.0
 
 

@@ -12,9 +12,9 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 
 from unpooled.maths.regression import coefficients, draw
-from unpooled.methods.fedci.collapsed import KernelEvidence
 from unpooled.methods.fedci.effects import WeightDraws, conditional_effect, factual
-from unpooled.methods.fedci.structures import INTERCEPT_SD, Kernel
+from unpooled.methods.fedci.model import INTERCEPT_SD, Kernel
+from unpooled.methods.fedci.stages import KernelEvidence
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import make_rows

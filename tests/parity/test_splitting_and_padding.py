@@ -41,7 +41,7 @@ def _posterior(world: World) -> tuple[float, np.ndarray, np.ndarray]:
     drawn = [coefficients(prior, draw(posterior, key)) for key in keys]
     beta, shift = (np.stack([np.asarray(pair[k]) for pair in drawn])[None] for k in (0, 1))
     fixed = {"beta": beta, "shift": shift, "key": np.asarray(jax.random.key_data(keys))[:1]}
-    reply = world.run(ask(f"effect/{world.name}", Parameters(batch["free"], fixed)))
+    reply = world.run(ask(f"effect/{world.name}", Parameters(batch.free, fixed)))
     counts = np.array([site.adopted.count for site in world.sites.values()])
     return float(value), beta, np.asarray(reply.per_site["effect"])[0].T @ counts / counts.sum()
 

@@ -52,8 +52,10 @@ def same(left: Any, right: Any) -> bool:
 def test_trees_of_arrays_arrive_as_they_left(total: Any, each: Any) -> None:
     back = decode(encode(Replies((Statistics(total, each),))))
     assert isinstance(back, Replies)
-    assert same(total, back.replies[0].total)
-    assert same(each, back.replies[0].each)
+    (reply,) = back.replies
+    assert isinstance(reply, Statistics)
+    assert same(total, reply.summed)
+    assert same(each, reply.per_site)
 
 
 @given(total=TREES, cut=st.floats(0.0, 1.0, exclude_max=True))

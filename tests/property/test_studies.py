@@ -20,7 +20,7 @@ from oracle import fedci as oracle
 from oracle.world import SIZES, STUDY, World, build, frames
 from unpooled import FedCI
 from unpooled.maths.regression import coefficients, draw
-from unpooled.methods.fedci.effects import Draws, conditional_effect
+from unpooled.methods.fedci.effects import WeightDraws, conditional_effect
 from unpooled.optimise.procedure import ask
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ def exact(world: World) -> tuple[float, dict[str, float]]:
     effects = {}
     for name in world.sites:
         rows = world.rows(name)
-        draws = Draws(world.free, beta[None], shift[None, :, int(rows.site)])
+        draws = WeightDraws(world.free, beta[None], shift[None, :, int(rows.site)])
         mean, _ = conditional_effect(world.evidence, draws, rows, rows.covariates)
         effects[name] = float(mean[0] @ rows.present / rows.present.sum())
     return float(posterior.log_evidence), effects

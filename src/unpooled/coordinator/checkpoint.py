@@ -16,7 +16,7 @@ import msgpack
 
 from unpooled.errors import MessageError, ResultsError
 from unpooled.protocol.codec import decode, encode
-from unpooled.protocol.messages import Message, Question, SiteReplies
+from unpooled.protocol.messages import Gradient, Message, Question, Replies, SiteReplies, Statistics
 
 
 class Checkpoint:
@@ -97,9 +97,12 @@ def _digest(question: Question) -> bytes:
 
 def _decoded(reply: bytes, path: Path) -> Message:
     try:
-        return decode(reply)
+        found = decode(reply)
     except MessageError:  # its advice is for parties that talk to each other, not for a file
         raise _damaged(path) from None
+    if not isinstance(found, Statistics | Gradient | Replies | SiteReplies):
+        raise _damaged(path)
+    return found
 
 
 def _read(path: Path) -> list[tuple[bytes, bytes]]:

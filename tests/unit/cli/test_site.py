@@ -19,7 +19,7 @@ from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.site.ledger import Ledger
-from unpooled.site.table import open_site
+from unpooled.site.site import open_site
 from unpooled.study import Source, read_study
 
 runner = CliRunner()

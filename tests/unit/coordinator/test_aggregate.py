@@ -7,7 +7,7 @@ import pytest
 
 from unpooled import errors
 from unpooled.coordinator.aggregate import aggregate
-from unpooled.protocol.messages import Adopted, Gradient, Refusal, Replies, Statistics
+from unpooled.protocol.messages import Adopted, Gradient, Refusal, Replies, SiteReplies, Statistics
 
 
 def _statistics(value: float) -> Statistics:
@@ -16,6 +16,7 @@ def _statistics(value: float) -> Statistics:
 
 def test_totals_are_summed_and_the_rest_is_stacked_in_the_sites_order() -> None:
     combined = aggregate({"z": _statistics(1.0), "a": _statistics(10.0)})
+    assert isinstance(combined, Statistics)
     np.testing.assert_array_equal(combined.summed["a"], np.full((2, 3), 11.0))
     assert combined.per_site["b"].shape == (2, 2, 4)
     np.testing.assert_array_equal(combined.per_site["b"][:, 0], np.full((2, 4), 1.0))
@@ -26,23 +27,29 @@ def test_gradients_are_summed_with_their_values() -> None:
     combined = aggregate(
         {"a": Gradient({"g": np.ones(2)}, np.array([3.0])), "b": Gradient({"g": np.ones(2)}, np.array([4.0]))}
     )
-    np.testing.assert_array_equal(combined.summed["g"], [2.0, 2.0])
-    np.testing.assert_array_equal(combined["value"], [7.0])
+    assert isinstance(combined, Gradient)
+    np.testing.assert_array_equal(combined.gradient["g"], [2.0, 2.0])
+    np.testing.assert_array_equal(combined.value, [7.0])
 
 
 def test_replies_that_came_together_are_combined_one_by_one() -> None:
-    first, second = aggregate(
+    combined = aggregate(
         {
             "a": Replies((_statistics(1.0), _statistics(2.0))),
             "b": Replies((_statistics(3.0), _statistics(4.0))),
         }
     )
+    assert isinstance(combined, Replies)
+    first, second = combined.replies
+    assert isinstance(first, Statistics)
+    assert isinstance(second, Statistics)
     assert first.summed["a"][0, 0] == 4.0
     assert second.summed["a"][0, 0] == 6.0
 
 
 def test_other_replies_are_kept_by_site() -> None:
-    assert aggregate({"a": Adopted(4), "b": Adopted(5)}) == {"a": {"rows": 4}, "b": {"rows": 5}}
+    replies = {"a": Adopted(4), "b": Adopted(5)}
+    assert aggregate(replies) == SiteReplies(replies)
 
 
 @pytest.mark.parametrize("kind", ["LimitRefusal", "DataError", "MessageError", "SchemaError"])

@@ -45,7 +45,9 @@ def test_the_agreed_numbers_are_those_of_the_stacked_table_in_three_rounds() -> 
     np.testing.assert_allclose(scaling.outcome_sd, pooled["y"].std(ddof=0))
     np.testing.assert_allclose(scaling.correlation, np.corrcoef(x.T), rtol=1e-10)
     np.testing.assert_allclose(scaling.binary_rate, [np.nan, pooled["b"].mean(), np.nan])
-    assert scaling.counts == [12, 25, 17]
+    assert scaling.counts == (12, 25, 17)
+    assert scaling.site_names == ("n", "s", "e")
+    assert scaling.sites == 3
 
 
 def test_a_rare_flag_is_not_blown_up_by_its_sd_and_may_still_not_repeat_another() -> None:

@@ -16,7 +16,9 @@ def replies(**odd: np.ndarray) -> dict[str, Statistics]:
 
 
 def test_alike_replies_are_added_up() -> None:
-    np.testing.assert_array_equal(aggregate(replies())["total"]["s"], np.full((2, 3), 3.0))
+    found = aggregate(replies())
+    assert isinstance(found, Statistics)
+    np.testing.assert_array_equal(found.summed["s"], np.full((2, 3), 3.0))
 
 
 @pytest.mark.parametrize("odd", [np.ones((2, 1)), np.ones(3), np.ones((2, 3), bool), np.full((2, 3), np.nan)])
@@ -29,7 +31,8 @@ def test_the_one_that_is_not_like_the_others_is_named(odd: np.ndarray) -> None:
 def test_what_is_finite_nowhere_is_no_sites_fault() -> None:
     nothing = np.full((2, 3), np.inf)
     found = aggregate(replies(north=nothing, south=nothing, east=nothing))
-    assert np.all(np.isinf(found["total"]["s"]))
+    assert isinstance(found, Statistics)
+    assert np.all(np.isinf(found.summed["s"]))
 
 
 def test_of_two_shapes_neither_is_the_right_one() -> None:

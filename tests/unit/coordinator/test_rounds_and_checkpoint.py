@@ -18,9 +18,30 @@ from unpooled.coordinator.rounds import Conduct, Round
 from unpooled.errors import LimitRefusal, ResultsError
 from unpooled.protocol.codec import encode
 from unpooled.protocol.engine import Traffic
-from unpooled.protocol.messages import Adopt, Adopted, Ask, Message, Refusal, Statistics, Together, Vjp, label
+from unpooled.protocol.messages import (
+    Adopt,
+    Adopted,
+    Ask,
+    Describe,
+    MissingPatterns,
+    Question,
+    Refusal,
+    Reply,
+    SiteReplies,
+    Statistics,
+    Together,
+    Vjp,
+)
+from unpooled.protocol.records import Parameters, Scaling
+from unpooled.study import ColumnRoles, Schema
 
-ADOPT = Adopt({}, {}, "m", {}, {}, 0, ("a", "b"))
+SCHEMA = Schema(covariates=(), control="0", treated="1")
+NOTHING = np.zeros(0)
+SCALING = Scaling(
+    NOTHING, NOTHING, 0.0, 1.0, NOTHING, NOTHING, NOTHING, (9, 9), "continuous", NOTHING, NOTHING, (),
+    ("a", "b"), NOTHING,
+)  # fmt: skip
+ADOPT = Adopt(SCHEMA, SCALING, "m", {}, {}, 0, ("a", "b"))
 
 
 class Stub:
@@ -29,25 +50,29 @@ class Stub:
     sites = ("a", "b")
 
     def __init__(self, seed: int = 0, rows: int = 9) -> None:
-        self.rng, self.asked, self.rows = np.random.default_rng(seed), [], rows
+        self.rng, self.rows = np.random.default_rng(seed), rows
+        self.asked: list[Question] = []
 
-    def exchange(self, question: Message) -> tuple[dict[str, Message], dict[str, Traffic]]:
+    def go_on_without(self, site: str) -> None:
+        raise AssertionError("no site is lost here")
+
+    def exchange(self, question: Question) -> tuple[dict[str, Reply], dict[str, Traffic]]:
         self.asked.append(question)
         replies = {site: self.answer(question) for site in self.sites}
         return replies, {"a": Traffic(10, 20), "b": Traffic(10, 30)}
 
-    def answer(self, question: Message) -> Message:
+    def answer(self, question: Question) -> Reply:
         return (
             Adopted(self.rows) if isinstance(question, Adopt) else Statistics({"x": self.rng.normal(size=3)})
         )
 
 
-def procedure(rounds: int = 6, stage: str = "s") -> Generator[Message, Any, np.ndarray]:
+def procedure(rounds: int = 6, stage: str = "s") -> Generator[Question, Any, np.ndarray]:
     """Every question depends on every reply so far, as an optimiser's does."""
     yield ADOPT
     state = np.zeros(3)
     for _ in range(rounds):
-        reply = yield Ask(stage, {"free": state})
+        reply = yield Ask(stage, Parameters({"x": state}))
         state = np.tanh(state + reply.summed["x"])
     return state
 
@@ -92,10 +117,12 @@ def test_a_site_whose_table_changed_meanwhile_is_named(tmp_path: Path) -> None:
 
 
 def test_a_site_that_left_or_came_meanwhile_is_named() -> None:
+    one, two = SiteReplies({"a": Adopted(9)}), SiteReplies({"a": Adopted(9), "b": Adopted(9)})
     with pytest.raises(ResultsError, match="no longer in the study: b"):
-        require_same({"a": {"rows": 9}, "b": {"rows": 9}}, {"a": {"rows": 9}})
+        require_same(two, one)
     with pytest.raises(ResultsError, match="new in the study: b"):
-        require_same({"a": {"rows": 9}}, {"a": {"rows": 9}, "b": {"rows": 9}})
+        require_same(one, two)
+    require_same(two, two)
 
 
 def test_a_resumed_study_puts_only_the_adoption_and_what_was_never_asked(tmp_path: Path) -> None:
@@ -166,7 +193,7 @@ def test_a_record_that_cannot_be_written_is_told_with_its_folder(tmp_path: Path)
     (tmp_path / "folder" / "rounds").unlink()
     (tmp_path / "folder").rmdir()
     with pytest.raises(ResultsError, match="cannot be written"):
-        checkpoint.append(ADOPT, {"a": 9})
+        checkpoint.append(ADOPT, SiteReplies({"a": Adopted(9)}))
     with pytest.raises(ResultsError, match="cannot be written"):
         Journal(tmp_path / "folder" / "journal").record(Round(1, "s", 0.1, {}, False))
 
@@ -179,7 +206,7 @@ def test_without_resume_an_old_record_is_begun_anew(tmp_path: Path) -> None:
 
 def test_a_refusal_ends_the_study_and_leaves_the_rounds_before_it(tmp_path: Path) -> None:
     class Refusing(Stub):
-        def exchange(self, question: Message) -> tuple[dict[str, Message], dict[str, Traffic]]:
+        def exchange(self, question: Question) -> tuple[dict[str, Reply], dict[str, Traffic]]:
             replies, traffic = super().exchange(question)
             if len(self.asked) == 3:
                 replies["b"] = Refusal("LimitRefusal", "x", "y", "z")
@@ -187,7 +214,7 @@ def test_a_refusal_ends_the_study_and_leaves_the_rounds_before_it(tmp_path: Path
 
     path, closed = tmp_path / "rounds", []
 
-    def watched() -> Generator[Message, Any, Any]:
+    def watched() -> Generator[Question, Any, Any]:
         try:
             return (yield from procedure())
         finally:
@@ -202,7 +229,7 @@ def test_a_refusal_ends_the_study_and_leaves_the_rounds_before_it(tmp_path: Path
 def test_leaving_the_loop_closes_the_procedure() -> None:
     closed = []
 
-    def watched() -> Generator[Message, Any, Any]:
+    def watched() -> Generator[Question, Any, Any]:
         try:
             return (yield from procedure())
         finally:
@@ -215,8 +242,11 @@ def test_leaving_the_loop_closes_the_procedure() -> None:
 
 
 def test_labels_name_the_stage_and_what_is_asked_of_it() -> None:
-    together = Together((Ask("p", 1), Vjp("q", 1, 2), Ask("p", 3)))
-    assert label(together) == "p: statistics + q: gradient"
+    theta = Parameters({"x": np.ones(1)})
+    together = Together((Ask("p", theta), Vjp("q", theta, Statistics()), Ask("p", Parameters())))
+    assert together.label == "p: statistics + q: gradient"
+    assert Describe(ColumnRoles(treatment="w", outcome="y", covariates=("a",))).label == "describe"
+    assert MissingPatterns(SCHEMA, NOTHING).label == "missing patterns"
 
 
 def test_the_cost_counts_rounds_seconds_and_bytes_by_site(tmp_path: Path) -> None:

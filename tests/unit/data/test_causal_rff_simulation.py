@@ -35,8 +35,8 @@ def assert_mean(values: np.ndarray, expected: Any) -> None:
 
 def people(data: Simulation, site: str) -> dict[str, np.ndarray]:
     frame, truth = data.frames[site], data.truth[data.truth["site"] == site]
-    told = {name: truth[name].to_numpy(float) for name in ("y0", "y1", "mu0", "mu1")}
-    return {"x": frame.filter(like="x").to_numpy(float), "w": frame["w"].to_numpy(), **told}
+    between_sites = {name: truth[name].to_numpy(float) for name in ("y0", "y1", "mu0", "mu1")}
+    return {"x": frame.filter(like="x").to_numpy(float), "w": frame["w"].to_numpy(), **between_sites}
 
 
 @pytest.mark.parametrize(

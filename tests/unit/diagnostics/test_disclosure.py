@@ -1,6 +1,6 @@
 """What left each site, from journal lines."""
 
-from unpooled.diagnostics.disclosure import cost, left, reveals
+from unpooled.disclosure.reveals import cost, left, reveals
 from unpooled.protocol.messages import Described, Gradient
 
 

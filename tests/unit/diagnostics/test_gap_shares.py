@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from unpooled.diagnostics.gap_shares import gap_shares
+from unpooled.diagnostics.missingness import gap_shares
 
 SITES = ("a", "b", "c")
 

@@ -13,11 +13,10 @@ from unpooled.diagnostics.look import StudyDiagnostics, look, look_at
 from unpooled import AIPW, Study, load
 from unpooled.diagnostics.balance import balance
 from unpooled.diagnostics.checks import agreement_check, balance_check, comparison_check
-from unpooled.diagnostics.comparators import comparators
-from unpooled.diagnostics.heterogeneity import leave_one_out, pooled, site_estimates
-from unpooled.diagnostics.propensities import extreme, outside_support
+from unpooled.diagnostics.heterogeneity import comparators, leave_one_out, pooled, site_estimates
+from unpooled.diagnostics.overlap import extreme, outside_support
 from unpooled.errors import FitError, StudyError
-from unpooled.methods.diagnostics.regressors import Regressors
+from unpooled.methods.diagnostics.balance import Regressors
 from unpooled.study import ALL_SITES
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a", "b"], look=True)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from unpooled.diagnostics.borrowed_strength import study_bounds
 from unpooled.diagnostics.minimax_bound import minimax_bound
-from unpooled.diagnostics.study_bounds import study_bounds
 
 SHARES = np.array([[0.8, 0.2], [0.5, 0.5]])
 CONTEXT: dict[str, Any] = {

@@ -20,8 +20,8 @@ def _model(diagnostics: dict) -> CausalRFF:
 
 
 def test_shares_have_the_sites_names_and_a_figure(tmp_path: Path) -> None:
-    told = {"chosen": "observed", "observed": {"borrowed": np.array([[0.6, 0.4], [0.1, 0.9]])}}
-    model = _model(told)
+    between_sites = {"chosen": "observed", "observed": {"borrowed": np.array([[0.6, 0.4], [0.1, 0.9]])}}
+    model = _model(between_sites)
     assert model.borrowed().loc["n", "s"] == 0.4
     assert model.plot_borrowed(tmp_path / "borrowed.png").exists()
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from unpooled.methods.causal_rff.classes.borrowed import of_cells
+from unpooled.methods.causal_rff.classes.candidate import of_cells
 from unpooled.methods.causal_rff.classes.cells import Counted, Variances, precision, solve
 from unpooled.methods.causal_rff.classes.log_likelihoods import Columns
 from unpooled.methods.causal_rff.classes.mixture import make_mixture

@@ -1,4 +1,4 @@
-"""The bound with a Gaussian latent confounder, against a slow NumPy version of its terms."""
+"""The bound with a GaussianCandidate latent confounder, against a slow NumPy version of its terms."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from oracle import gaussian_latent as slow
-from unpooled.methods.causal_rff.gaussian.bound import Bound, gain
-from unpooled.methods.causal_rff.gaussian.functions import MODELS, Functions
+from unpooled.methods.causal_rff.paper.bound import LatentBound, gain
+from unpooled.methods.causal_rff.paper.functions import MODELS, StructuralFunctions
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 
@@ -22,23 +22,25 @@ NOISE = np.random.default_rng(8).normal(size=(4, 9, 2))
 ZETA = 0.7
 
 
-def bound(made: Functions) -> Bound:
-    return Bound(made, jnp.asarray(ZETA), 4)
+def bound(made: StructuralFunctions) -> LatentBound:
+    return LatentBound(made, jnp.asarray(ZETA), 4)
 
 
 def fixed(fold: int = -1) -> Any:
     return {"key": jax.random.key_data(jax.random.key(2)), "fold": jnp.asarray(fold)}
 
 
-def loss(made: Functions, free: Any, rows: Any, fold: int = -1) -> Any:
-    return bound(made).statistics(Parameters(free, fixed(fold)), rows)["total"]
+def loss(made: StructuralFunctions, free: Any, rows: Any, fold: int = -1) -> Any:
+    return bound(made).statistics(Parameters(free, fixed(fold)), rows).summed
 
 
 def padded(noise: np.ndarray, size: int) -> Any:
     return jnp.asarray(np.pad(noise, ((0, 0), (0, size - noise.shape[1]), (0, 0))))
 
 
-def slow_gain(made: Functions, free: Any, x: np.ndarray, w: float, y: float, noise: np.ndarray) -> float:
+def slow_gain(
+    made: StructuralFunctions, free: Any, x: np.ndarray, w: float, y: float, noise: np.ndarray
+) -> float:
     y = float(y > 0) if made.binary else y
     centre, log_sd = slow.centre(made, free, x, w, y, SITE), free["spread"]
     expected = 0.0

@@ -1,4 +1,4 @@
-"""The Gaussian latent confounder among the candidates."""
+"""The GaussianCandidate latent confounder among the candidates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import unpooled as up
 from oracle.world import STUDY, frames
 from unpooled.methods.causal_rff import METHOD
-from unpooled.methods.causal_rff.settings import Settings
+from unpooled.methods.causal_rff.settings import CausalRFFSettings
 
 pytestmark = pytest.mark.slow
 
@@ -30,10 +30,10 @@ QUICK: dict[str, Any] = {
 def test_candidates_are_compared_by_held_out_density(confounding: str, latent: str, names: set[str]) -> None:
     settings = {**QUICK, "confounding": confounding, "latent": latent}
     model = up.CausalRFF(seed=1, **settings).fit(STUDY, frames())
-    told = model.result_.diagnostics
+    told = model.result_.fit_diagnostics
     density = told["held_out_density"]
     assert set(density) == names
     assert all(np.isfinite(value) for value in density.values())
     assert told["chosen"] == max(density, key=lambda name: density[name])
     assert 0.0 < told["gaussian"]["acceptance"] <= 1.0
-    assert model.result_.cost["rounds"] <= 4 + METHOD.most_rounds(Settings(**settings))
+    assert model.result_.cost["rounds"] <= 4 + METHOD.most_rounds(CausalRFFSettings(**settings))

@@ -1,4 +1,4 @@
-"""Draws of z, effects and held-out densities of the Gaussian latent model, against grids over z."""
+"""Draws of z, effects and held-out densities of the GaussianCandidate latent model, against grids over z."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from scipy import stats
 
 from oracle import gaussian_latent as slow
 from unpooled.methods.causal_rff.gaussian import posterior
-from unpooled.methods.causal_rff.gaussian.effects import GaussianModel
-from unpooled.methods.causal_rff.gaussian.functions import Functions
-from unpooled.methods.causal_rff.gaussian.latent import Sampler
-from unpooled.methods.outcomes import OutcomeScale
+from unpooled.methods.causal_rff.paper.effects import GaussianModel
+from unpooled.methods.causal_rff.paper.functions import StructuralFunctions
+from unpooled.methods.causal_rff.paper.posterior import LatentSampler
+from unpooled.models.outcome_family import OutcomeScale
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows, make_rows
 
@@ -30,7 +30,7 @@ X, W, Y = np.array([0.4, 1.3, -0.2]), 1.0, 0.9
 
 
 @cache
-def world(binary: bool = False) -> tuple[Functions, Any]:
+def world(binary: bool = False) -> tuple[StructuralFunctions, Any]:
     """One latent dimension, and a q that is too wide and knows nothing: the chains have something to do."""
     made = slow.functions(dimension=1, binary=binary)
     free = slow.scattered(made)
@@ -65,7 +65,7 @@ def on_grid(binary: bool, *, w: float, y: float | None) -> tuple[np.ndarray, lis
     return weight / weight.sum(), said
 
 
-def bundle(made: Functions, free: Any, draws: int = 2) -> Any:
+def bundle(made: StructuralFunctions, free: Any, draws: int = 2) -> Any:
     """As if the decoders were known: every draw is the point's own."""
     own = slow.own(made, free, "decoder", SITE)[:, :2]
     coefficients = np.tile(own, (draws, 1, 1))
@@ -73,12 +73,12 @@ def bundle(made: Functions, free: Any, draws: int = 2) -> Any:
     return jax.tree.map(jnp.asarray, {"point": free, "coefficients": coefficients, "key": key})
 
 
-def modelled(made: Functions) -> GaussianModel:
+def modelled(made: StructuralFunctions) -> GaussianModel:
     scale = OutcomeScale(jnp.asarray(1.0), binary=made.binary)
-    return GaussianModel(Sampler(made, metropolis=True), scale)
+    return GaussianModel(LatentSampler(made, metropolis=True), scale)
 
 
-def seen(made: Functions) -> float:
+def seen(made: StructuralFunctions) -> float:
     return float(Y > 0) if made.binary else Y
 
 
@@ -90,7 +90,7 @@ def test_metropolis_draws_a_persons_posterior_and_the_proposal_does_not(binary: 
     cumulative = np.cumsum(weight) - 0.5 * weight
     levels = {}
     for metropolis in (True, False):
-        sampler = Sampler(made, metropolis=metropolis)
+        sampler = LatentSampler(made, metropolis=metropolis)
         drawn = sampler.given_all(free, rows, made.outcome_of(rows), rows.treatment, jax.random.key(1))
         z = np.asarray(drawn.z)[:COPIES, 0]
         levels[metropolis] = stats.kstest(z, lambda at: np.interp(at, GRID, cumulative)).pvalue
@@ -174,10 +174,10 @@ def test_moments_are_those_of_the_regression_or_of_a_newton_step(binary: bool) -
     made = slow.functions(dimension=1, binary=binary)
     free = slow.scattered(made)
     rows, people = slow.people(site=SITE)
-    sampler = Sampler(made, metropolis=False)
+    sampler = LatentSampler(made, metropolis=False)
     key = jax.random.key(4)
     fixed = {"point": free, "fold": jnp.asarray(-1), "key": jax.random.key_data(key)}
-    each = posterior.Moments(sampler).statistics(Parameters(fixed=fixed), rows)["each"]
+    each = posterior.LatentMoments(sampler).statistics(Parameters(fixed=fixed), rows).per_site
     inner = jax.random.fold_in(key, SITE)
     z = sampler.given_all(free, rows, made.outcome_of(rows), rows.treatment, inner).z
     own = slow.own(made, free, "decoder", SITE)[:, :2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from unpooled.methods.fedci.laplace import around, precision_of
+from unpooled.methods.fedci.fit import around, precision_of
 
 
 def test_no_direction_spreads_beyond_its_prior() -> None:

@@ -11,7 +11,15 @@ from unpooled.methods.method import METHODS, find, settings_of
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_has_the_same_face(name: str) -> None:
     method = find(name)
-    for part in ("Settings", "context", "stages", "fit", "conditional_effects", "individual_effects"):
+    for part in (
+        "Settings",
+        "Context",
+        "context",
+        "stages",
+        "fit",
+        "conditional_effects",
+        "individual_effects",
+    ):
         assert hasattr(method, part)
     assert find(name) is method
 

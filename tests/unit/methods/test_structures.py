@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from oracle.world import scaling_of
 from unpooled.methods.fedci import METHOD
 from unpooled.methods.fedci.method import EXACT_ROWS, pseudo_people
 from unpooled.protocol.records import Parameters
@@ -16,18 +18,22 @@ from unpooled.protocol.rows import make_rows
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(8, 3))
-SCALING = {
-    "correlation": np.array([[1.0, 0.8, 0.0], [0.8, 1.0, 0.0], [0.0, 0.0, 1.0]]),
-    "site_moments": RNG.normal(size=(2, 6)),
-    "binary_rate": np.array([np.nan, np.nan, 0.25]),
-    "sd": np.array([1.0, 1.0, np.sqrt(0.25 * 0.75)]),
-    "counts": [30, 40],
-}
+SCALING = scaling_of(
+    correlation=np.array([[1.0, 0.8, 0.0], [0.8, 1.0, 0.0], [0.0, 0.0, 1.0]]),
+    site_moments=RNG.normal(size=(2, 6)),
+    binary_rate=np.array([np.nan, np.nan, 0.25]),
+    sd=np.array([1.0, 1.0, np.sqrt(0.25 * 0.75)]),
+    counts=(30, 40),
+)
 STRUCTURES = ["projection", "isotropic", "ard", "paper"]
 
 
+def _basis(structure: str) -> dict[str, int]:
+    return {"basis": 5} if structure in ("isotropic", "ard") else {}
+
+
 def _evidence(structure: str, **settings: Any) -> Any:
-    chosen = METHOD.Settings(structure=structure, basis=5, **settings)
+    chosen = METHOD.Settings(**{"structure": structure, **_basis(structure), **settings})
     return METHOD.stages(chosen, METHOD.context(chosen, SCALING, 0))[structure]
 
 
@@ -112,7 +118,7 @@ def test_the_basis_and_the_remainder_make_the_whole_kernel() -> None:
 def test_large_sites_keep_only_the_diagonal_of_their_remainder() -> None:
     settings = METHOD.Settings()
     exact = [
-        METHOD.context(settings, {**SCALING, "counts": [5, count]}, 0)["exact"]
+        METHOD.context(settings, replace(SCALING, counts=(5, count)), 0).exact
         for count in (EXACT_ROWS, EXACT_ROWS + 1)
     ]
     assert exact == [True, False]
@@ -142,7 +148,7 @@ def _parameters(stage: str, structure: str, evidence: Any) -> Any:
 
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_what_a_stage_reveals_does_not_grow_with_rows(structure: str) -> None:
-    settings = METHOD.Settings(structure=structure, basis=5)
+    settings = METHOD.Settings(**{"structure": structure, **_basis(structure)})
     stages = METHOD.stages(settings, METHOD.context(settings, SCALING, 0))
     assert set(stages) == {"ridge", structure, f"effect/{structure}"}
     for name, stage in stages.items():

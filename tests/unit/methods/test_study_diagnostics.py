@@ -10,21 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unpooled.methods.diagnostics import study_diagnostics
-from unpooled.methods.diagnostics.balance import BINS, CELL, Balance, _shown
-from unpooled.methods.diagnostics.regressors import beside, regressors
-from unpooled.protocol.messages import Ask, Together
-from unpooled.protocol.records import Parameters
+from oracle.world import scaling_of
+from unpooled.methods.diagnostics import rounds
+from unpooled.methods.diagnostics.balance import BINS, CELL, Balance, _shown, beside, regressors
+from unpooled.protocol.messages import Ask, Statistics, Together
+from unpooled.protocol.records import IncompleteColumn, Parameters
 from unpooled.protocol.rows import make_rows
 
 MEAN, SD = np.array([50.0, 0.3, 4.0, 0.6]), np.array([9.0, 0.4, 2.0, 0.5])
-SCALING = {
-    "mean": MEAN[:2], "sd": SD[:2], "incomplete_mean": MEAN[2:], "incomplete_sd": SD[2:],
-    "binary_rate": np.array([np.nan, 0.3]), "counts": [30, 30],
-    "incomplete_columns": [["u", "numeric", 1], ["v", "binary", 1]],
-}  # fmt: skip
+SCALING = scaling_of(
+    mean=MEAN[:2], sd=SD[:2], incomplete_mean=MEAN[2:], incomplete_sd=SD[2:],
+    binary_rate=np.array([np.nan, 0.3]), counts=(30, 30),
+    incomplete_columns=(IncompleteColumn("u", "numeric", 1), IncompleteColumn("v", "binary", 1)),
+)  # fmt: skip
 """A number and a flag; then a number and a flag that may be missing."""
-STAGE = study_diagnostics.stages(SCALING)["look_balance"]
+STAGE = rounds.stages(SCALING)["diagnostics/balance"]
+assert isinstance(STAGE, Balance)
 
 
 def few(count: Any) -> np.ndarray:
@@ -36,7 +37,7 @@ def test_regressors_are_values_then_those_with_holes_then_the_holes() -> None:
     assert found.names == ("a", "f", "u", "v", "u missing", "v missing")
     assert found.flag.tolist() == [False, True, False, True, True, True]
     assert (found.width, found.balanced, found.incomplete) == (6, 4, 2)
-    assert study_diagnostics.features(SCALING) == 7
+    assert rounds.features(SCALING) == 7
     rows = make_rows(
         np.zeros((3, 2)), np.array([0.0, 1.0, 1.0]), np.zeros(3), fold=np.zeros(3), site=1,
         incomplete=np.array([[0.5, np.nan], [np.nan, np.nan], [1.5, -1.0]]),
@@ -78,7 +79,7 @@ def test_a_single_small_bin_hides_the_next_smallest(rest: list[int]) -> None:
     assert shown[1].all()
 
 
-def sent(seed: int, people: int, share: float, rarity: float, gaps: float) -> tuple[dict[str, Any], Any]:
+def sent(seed: int, people: int, share: float, rarity: float, gaps: float) -> tuple[Statistics, Any]:
     """What the stage says of a site made by chance, and the site's rows."""
     rng = np.random.default_rng(seed)
     w = (rng.random(people) < share).astype(float)
@@ -149,7 +150,7 @@ def test_a_feature_is_kept_back_for_few_of_a_kind_few_values_or_few_gaps() -> No
 
 
 def test_stages_are_asked_by_names_of_their_own() -> None:
-    assert all(name.startswith(study_diagnostics.PREFIX) for name in study_diagnostics.stages(SCALING))
+    assert all(name.startswith(rounds.PREFIX) for name in rounds.stages(SCALING))
     asked: list[str] = []
 
     def names(question: Any) -> None:
@@ -157,25 +158,28 @@ def test_stages_are_asked_by_names_of_their_own() -> None:
             assert isinstance(part, Ask)
             asked.append(part.stage)
 
-    procedure = study_diagnostics.look(SCALING)
+    procedure = rounds.diagnose(SCALING)
     names(next(procedure))
-    assert sorted(asked) == ["look_outcome", "look_treatment"]
+    assert sorted(asked) == ["diagnostics/outcome", "diagnostics/treatment"]
     procedure.close()
 
 
-def test_a_regression_without_a_solution_ends_the_look_and_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_regression_without_a_solution_ends_the_diagnostics_and_no_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def singular(*_: Any) -> Any:
-        yield Ask("outcome", {})
+        yield Ask("outcome", Parameters())
         np.linalg.solve(np.zeros((2, 2)), np.zeros(2))
 
-    monkeypatch.setattr(study_diagnostics, "nuisances", singular)
-    procedure = study_diagnostics.look(SCALING)
+    monkeypatch.setattr(rounds, "nuisances", singular)
+    procedure = rounds.diagnose(SCALING)
     next(procedure)
     with pytest.raises(StopIteration) as done:
-        procedure.send({})
-    assert "singular" in done.value.value["why_not"]
+        procedure.send(Statistics())
+    assert isinstance(done.value.value, rounds.Unavailable)
+    assert "singular" in done.value.value.reason
 
 
-@pytest.mark.parametrize("name", list(study_diagnostics.stages(SCALING)))
+@pytest.mark.parametrize("name", list(rounds.stages(SCALING)))
 def test_every_stage_says_what_it_reveals(name: str) -> None:
-    assert len(study_diagnostics.stages(SCALING)[name].reveals) > 20
+    assert len(rounds.stages(SCALING)[name].reveals) > 20

@@ -45,16 +45,16 @@ def test_the_thinned_fit_is_everybodys_fit(monkeypatch: pytest.MonkeyPatch) -> N
 
     whole = cate()
     monkeypatch.setattr(subsample, "KEPT", 64)
-    thinned = cate()
+    subsampled = cate()
     monkeypatch.setattr(fit, "refine", _not_at_all)
     unrefined = cate()
 
     def away(draws: np.ndarray) -> float:
         return float(np.sqrt(np.mean((draws.mean(axis=0) - whole.mean(axis=0)) ** 2)) / whole.std())
 
-    assert away(thinned) < 0.03
-    assert away(unrefined) > 3.0 * away(thinned)
-    assert thinned.std(axis=0).mean() == pytest.approx(whole.std(axis=0).mean(), rel=0.3)
+    assert away(subsampled) < 0.03
+    assert away(unrefined) > 3.0 * away(subsampled)
+    assert subsampled.std(axis=0).mean() == pytest.approx(whole.std(axis=0).mean(), rel=0.3)
 
 
 def _not_at_all(name, evidence, start, hessian, fixed, tolerance):

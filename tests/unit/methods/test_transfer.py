@@ -9,11 +9,11 @@ import pytest
 
 from oracle.causal_rff import DESIGN, design_of, fitted, make_tables, stack, sums_of
 from unpooled.errors import StudyError
-from unpooled.methods.causal_rff.observed.modes import Terms, draw, find_mode, mean, told
+from unpooled.methods.causal_rff.observed.candidate import make_terms
+from unpooled.methods.causal_rff.observed.modes import SiteTerms, between_sites, draw, find_mode, mean
 from unpooled.methods.causal_rff.observed.regression import SPREAD, outline
-from unpooled.methods.causal_rff.observed.site_terms import make_terms
-from unpooled.methods.causal_rff.observed.transfer import Covariance, Transfer, make_together
-from unpooled.methods.causal_rff.settings import Settings
+from unpooled.methods.causal_rff.observed.transfer import Covariance, Transfer, make_paired
+from unpooled.methods.causal_rff.settings import CausalRFFSettings
 
 SIZES = (31, 44, 38)
 TABLES = make_tables(2, SIZES)
@@ -29,8 +29,8 @@ def sums():
     return sums_of(TABLES, ALL)
 
 
-def _terms(**settings) -> Terms:
-    return make_terms(Settings(**settings), DESIGN, sites=SITES, binary=False)
+def _terms(**settings) -> SiteTerms:
+    return make_terms(CausalRFFSettings(**settings), DESIGN, sites=SITES, binary=False)
 
 
 def _whole(found: dict) -> np.ndarray:
@@ -117,7 +117,7 @@ def test_sites_that_are_one_population_are_found_to_borrow_and_strangers_not_to(
     found = {}
     for name, tables in {"alike": alike, "strange": strange}.items():
         sums = sums_of(tables, ALL)
-        found[name] = told(terms, sums, find_mode(terms, sums, curvature=False))["borrowed"]
+        found[name] = between_sites(terms, sums, find_mode(terms, sums, curvature=False))["borrowed"]
     np.testing.assert_allclose(found["alike"].sum(axis=1), 1.0)
     assert found["alike"][2, :2].sum() > 2.0 * found["strange"][2, :2].sum()
 
@@ -137,4 +137,4 @@ def test_draws_have_the_regressions_format_and_lie_about_the_mean(sums) -> None:
 
 def test_a_system_that_is_too_large_is_refused_with_a_remedy() -> None:
     with pytest.raises(StudyError, match="200 sites with 20 coefficients each"):
-        make_together(OUTLINE, Transfer(200, False, None))
+        make_paired(OUTLINE, Transfer(200, False, None))

@@ -15,8 +15,7 @@ from scipy.special import digamma, multigammaln
 import unpooled as up
 from unpooled.data.simulation import simulate
 from unpooled.methods.fedci.effects import conditional_effect, individual_effect
-from unpooled.methods.fedci.settings import Settings
-from unpooled.methods.fedci.variational import (
+from unpooled.methods.fedci.paper.bound import (
     SITE_SD,
     Sample,
     log_likelihood,
@@ -26,6 +25,7 @@ from unpooled.methods.fedci.variational import (
     shift_divergence,
     start,
 )
+from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.optimise.stochastic import Plateau
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
@@ -34,7 +34,13 @@ from unpooled.protocol.rows import Rows, make_rows
 SITES, DIMENSION, SITE = 3, 2, 1
 JITTER = 1e-8  # what the likelihood adds to the noise's variance
 RNG = np.random.default_rng(5)
-CONTEXT = {"site_moments": RNG.normal(size=(SITES, 8)), "correlation": np.eye(DIMENSION)}
+CONTEXT = FedCIContext(
+    correlation=np.eye(DIMENSION),
+    site_moments=RNG.normal(size=(SITES, 8)),
+    inducing=np.zeros((0, DIMENSION)),
+    exact=True,
+    share=1.0,
+)
 
 
 def people(count: int, site: int, seed: int) -> tuple[Rows, dict[str, np.ndarray]]:
@@ -43,7 +49,7 @@ def people(count: int, site: int, seed: int) -> tuple[Rows, dict[str, np.ndarray
     return make_rows(x, w, y, fold=np.zeros(count), site=site), {"x": x, "w": w, "y": y}
 
 
-def scattered(settings: Settings, seed: int = 11) -> Any:
+def scattered(settings: FedCISettings, seed: int = 11) -> Any:
     """A θ away from every special value."""
     rng = np.random.default_rng(seed)
     begun = start(settings, CONTEXT, seed)
@@ -100,7 +106,7 @@ def slow_log_likelihood(free: Any, one: Sample, table: dict[str, np.ndarray], si
     return float(stats.multivariate_normal(mean[seen], covariance[np.ix_(seen, seen)]).logpdf(table["y"]))
 
 
-def slow_wishart_divergence(free: Any, settings: Settings) -> float:
+def slow_wishart_divergence(free: Any, settings: FedCISettings) -> float:
     dq, sd = 2.0 + np.exp(float(free["degrees"])), np.exp(np.asarray(free["sd"]))
     rho = 1.0 / (1.0 + np.exp(-float(free["correlation"])))
     vq = np.diag(sd) @ np.array([[1.0, rho], [rho, 1.0]]) @ np.diag(sd) / dq
@@ -114,7 +120,7 @@ def slow_wishart_divergence(free: Any, settings: Settings) -> float:
 
 
 def slow_site_covariance(free: Any) -> np.ndarray:
-    moments = CONTEXT["site_moments"]
+    moments = CONTEXT.site_moments
     squared = ((moments[:, None] - moments[None]) ** 2).sum(2)
     scale = np.exp(float(free["closeness"])) ** 2 * moments.shape[1]
     return np.exp(2.0 * float(free["sd"])) * (np.exp(-0.5 * squared / scale) + 1e-6 * np.eye(SITES))
@@ -125,7 +131,7 @@ def slow_site_covariance(free: Any) -> np.ndarray:
 
 @pytest.fixture(params=["linear", pytest.param("network", marks=pytest.mark.thorough)])
 def world(request: pytest.FixtureRequest) -> Any:
-    settings = Settings(inference="variational", mean=request.param)
+    settings = FedCISettings(inference="variational", mean=request.param)
     bound, free = make_bound(settings, CONTEXT), scattered(settings)
     drawn = jax.tree.map(lambda leaf: leaf[0], sample(bound.evidence, free, jax.random.key(3), 1))
     return settings, bound, free, drawn
@@ -232,7 +238,7 @@ def slow_penalties(free: Any) -> float:
 
 
 def test_the_divergence_of_the_shifts_agrees_with_monte_carlo() -> None:
-    settings = Settings(inference="variational")
+    settings = FedCISettings(inference="variational")
     free = scattered(settings)
     u, m = slow_site_covariance(free["shift"]), slow_site_covariance(free["sites"])
     total, rng, errors = 0.0, np.random.default_rng(2), []
@@ -309,7 +315,7 @@ def whole() -> tuple[up.FedCI, list[str]]:
 
 
 def history_of(model: up.FedCI) -> np.ndarray:
-    return np.array(model.result_.diagnostics["structures"]["variational"]["history"])
+    return np.array(model.result_.fit_diagnostics["structures"]["variational"]["history"].values)
 
 
 def cate_error(model: up.FedCI) -> float:
@@ -366,7 +372,7 @@ def test_swapping_the_arms_flips_the_effect(whole: Any) -> None:
 @pytest.mark.thorough
 def test_without_inter_dependency_there_are_no_shifts() -> None:
     model, _ = fitted(inter_dependency=False)
-    assert not np.any(model.result_.draws["shift"])
+    assert not np.any(model.result_.draws.shared["shift"])
     assert cate_error(model) < 0.3
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from unpooled.errors import FitError
 from unpooled.optimise.lbfgs import Stopping, lbfgs
-from unpooled.optimise.minimise import STRETCH, curved_axes, descend
+from unpooled.optimise.minimise import STRETCH, curved_axes, minimise
 from unpooled.optimise.objective import curvature, evaluate
 from unpooled.optimise.stochastic import stochastic
 
@@ -140,7 +140,7 @@ BEND = {"at": np.array([[-1.2, 1.0], [2.0, -2.0]])}
 def test_a_bent_valley_is_followed_to_its_end_in_units_of_its_curvature(drive: Any, stages: Any) -> None:
     stopping = Stopping(evaluations=100, tolerance=1e-9)
     scales = {"at": np.ones((2, 2))}
-    found, rounds = drive(descend("valley", stages["valley"], BEND, scales, {}, stopping))
+    found, rounds = drive(minimise("valley", stages["valley"], BEND, scales, {}, stopping))
     np.testing.assert_allclose(found.free["at"], np.ones((2, 2)), atol=1e-3)
     assert len(rounds) == 2 * found.evaluations <= 200
     # A Hessian, before every stretch but the first, is an evaluation without a step.
@@ -149,9 +149,11 @@ def test_a_bent_valley_is_followed_to_its_end_in_units_of_its_curvature(drive: A
 
 def test_the_curvature_is_looked_at_only_where_evaluations_are_left(drive: Any, stages: Any) -> None:
     scales = {"at": np.ones((2, 2))}
-    found, rounds = drive(descend("valley", stages["valley"], BEND, scales, {}, Stopping(STRETCH, 1e-12)))
+    found, rounds = drive(minimise("valley", stages["valley"], BEND, scales, {}, Stopping(STRETCH, 1e-12)))
     assert len(found.history) == found.evaluations <= STRETCH
-    spent, rounds = drive(descend("valley", stages["valley"], BEND, scales, {}, Stopping(STRETCH + 5, 1e-12)))
+    spent, rounds = drive(
+        minimise("valley", stages["valley"], BEND, scales, {}, Stopping(STRETCH + 5, 1e-12))
+    )
     assert spent.evaluations <= STRETCH + 5
     assert len(rounds) == 2 * spent.evaluations
     assert np.all(spent.values <= found.values)

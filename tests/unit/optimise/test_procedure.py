@@ -5,32 +5,48 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+import numpy as np
 import pytest
 
-from unpooled.optimise.procedure import Noted, ask, noted, plain, side_by_side, vjp
-from unpooled.protocol.messages import Ask, Message, Together, Vjp
+from unpooled.optimise.procedure import Noted, ask, ask_each, noted, plain, side_by_side, vjp
+from unpooled.protocol.messages import (
+    Adopted,
+    Ask,
+    Describe,
+    Gradient,
+    Message,
+    Question,
+    Replies,
+    SiteReplies,
+    Statistics,
+    Together,
+    Vjp,
+)
+from unpooled.protocol.records import Parameters
+from unpooled.study import ColumnRoles
 
 
-def _counting(name: str, rounds: int, closed: list[str]) -> Generator[Message, Any, list[Any]]:
+def _counting(name: str, rounds: int, closed: list[str]) -> Generator[Question, Any, list[Any]]:
     heard = []
     try:
         for number in range(rounds):
-            heard.append((yield Ask(name, number)))
+            reply = yield Ask(name, Parameters({"number": number}))
+            heard.append(reply.summed)
     finally:
         closed.append(name)
     return heard
 
 
-def _play(procedure: Generator[Message, Any, Any]) -> tuple[Any, list[Message]]:
+def _play(procedure: Generator[Question, Any, Any]) -> tuple[Any, list[Question]]:
     """Answer every question with its stage and number."""
 
-    def reply(question: Message) -> Any:
+    def reply(question: Question) -> Message:
         if isinstance(question, Together):
-            return tuple(reply(part) for part in question.questions)
+            return Replies(tuple(reply(part) for part in question.questions))
         assert isinstance(question, Ask)
-        return f"{question.stage}{question.parameters}"
+        return Statistics(f"{question.stage}{question.parameters.free['number']}")
 
-    asked: list[Message] = []
+    asked: list[Question] = []
     answer = None
     while True:
         try:
@@ -65,12 +81,29 @@ def test_closing_closes_every_procedure() -> None:
     assert sorted(closed) == ["a", "b"]
 
 
-def test_ask_and_pull_back_put_one_question_each() -> None:
-    for procedure, kind in ((ask("s", 1), Ask), (vjp("s", 1, 2), Vjp)):
-        assert isinstance(next(procedure), kind)
-        with pytest.raises(StopIteration) as done:
-            procedure.send("reply")
-        assert done.value.value == "reply"
+COLUMNS = ColumnRoles(treatment="w", outcome="y", covariates=("a",))
+STATISTICS = Statistics({"a": np.ones(1)})
+GRADIENT = Gradient({"a": np.ones(1)})
+EACH = {"north": Adopted(4), "south": Adopted(5)}
+
+
+@pytest.mark.parametrize(
+    ("procedure", "kind", "reply", "result"),
+    [
+        (lambda: ask("s", Parameters()), Ask, STATISTICS, STATISTICS),
+        (lambda: vjp("s", Parameters(), STATISTICS), Vjp, GRADIENT, GRADIENT),
+        (lambda: ask_each(Describe(COLUMNS)), Describe, SiteReplies(EACH), EACH),
+    ],
+    ids=["ask", "vjp", "ask_each"],
+)
+def test_ask_vjp_and_ask_each_put_one_question_each(
+    procedure: Any, kind: type[Question], reply: Message, result: Any
+) -> None:
+    asking = procedure()
+    assert isinstance(next(asking), kind)
+    with pytest.raises(StopIteration) as done:
+        asking.send(reply)
+    assert done.value.value is result
 
 
 def test_notes_are_for_watchers_and_do_not_travel() -> None:

@@ -8,16 +8,43 @@ import jax.numpy as jnp
 import msgpack
 import numpy as np
 import pytest
+from pydantic import BaseModel
 
 from unpooled.errors import MessageError
+from unpooled.maths.missing_patterns import Pattern
+from unpooled.protocol import messages
 from unpooled.protocol.codec import decode, encode
-from unpooled.protocol.messages import QUESTIONS, REPLIES, Ask, Message, Refusal, Statistics, Together
-from unpooled.protocol.records import Parameters
+from unpooled.protocol.messages import (
+    Adopt,
+    Ask,
+    Centre,
+    Describe,
+    Described,
+    Message,
+    Patterns,
+    Question,
+    Refusal,
+    Reply,
+    SiteReplies,
+    Statistics,
+    Summarise,
+    Together,
+    Vjp,
+)
+from unpooled.protocol.records import Draws, IncompleteColumn, Parameters, Record, Scaling
+from unpooled.study import ColumnRoles, Description, Schema
+from unpooled.study.schema import ColumnSchema
 
-EXAMPLE = Together((Ask("stage", Parameters({"a": np.arange(6.0).reshape(2, 3)}, ())), Ask("b", None)))
+EXAMPLE = Together(
+    (Ask("stage", Parameters({"a": np.arange(6.0).reshape(2, 3)}, {"b": ()})), Ask("b", Parameters()))
+)
+QUESTIONS, REPLIES = (
+    [kind for kind in base.__subclasses__() if kind.__module__ == messages.__name__]
+    for base in (Question, Reply)
+)
 
 
-@pytest.mark.parametrize("kind", [*QUESTIONS, *REPLIES])
+@pytest.mark.parametrize("kind", [*QUESTIONS, *REPLIES, SiteReplies])
 def test_every_message_of_the_vocabulary_travels(kind: type[Message]) -> None:
     values = {field.name: f"<{field.name}>" for field in dataclasses.fields(kind)}
     assert decode(encode(kind(**values))) == kind(**values)
@@ -25,17 +52,126 @@ def test_every_message_of_the_vocabulary_travels(kind: type[Message]) -> None:
 
 @pytest.mark.parametrize("kind", REPLIES)
 def test_every_reply_says_what_it_reveals(kind: type[Message]) -> None:
-    assert isinstance(kind.reveals, str)
+    assert isinstance(vars(kind)["reveals"], str)
     assert kind.reveals
+
+
+def test_the_vocabulary_is_not_empty() -> None:
+    assert {Describe, Summarise, Adopt, Ask, Vjp, Together} < set(QUESTIONS)
+    assert {Described, Patterns, Statistics, Refusal} < set(REPLIES)
+
+
+COLUMNS = ColumnRoles(
+    treatment="w",
+    outcome="y",
+    covariates=("a", "b"),
+    incomplete=("u", "v"),
+    units={"y": "kg"},
+    family="count",
+)
+SCHEMA = Schema(
+    covariates=(
+        ColumnSchema(name="a", kind="numeric"),
+        ColumnSchema(name="b", kind="categorical", levels=("x", "z")),
+    ),
+    control="0",
+    treated="1",
+    incomplete=(ColumnSchema(name="u", kind="count"), ColumnSchema(name="v", kind="binary")),
+)
+SCALING = Scaling(
+    mean=np.array([1.0, 0.25]),
+    sd=np.array([2.0, 0.5]),
+    outcome_mean=3.0,
+    outcome_sd=4.0,
+    correlation=np.array([[1.0, 0.1], [0.1, 1.0]]),
+    binary_rate=np.array([np.nan, 0.25]),
+    site_moments=np.arange(12.0).reshape(2, 6),
+    counts=(9, 15),
+    family="count",
+    incomplete_mean=np.array([1.5, 0.5]),
+    incomplete_sd=np.array([0.7, 0.5]),
+    incomplete_columns=(IncompleteColumn("u", "count", 1), IncompleteColumn("v", "binary", 1)),
+    site_names=("north", "south"),
+    observed=np.array([[8, 9], [11, 15]]),
+)
+PATTERN = Pattern(np.array([True, False, True]), 6, np.array([0.5, -1.0]), np.array([[2.0, 0.3], [0.3, 1.0]]))
+DRAWS = Draws({"w": np.ones((3, 2))}, {"deep": {"g": np.arange(12.0).reshape(3, 2, 2)}}, "isotropic")
+DESCRIPTION = Description(rows=24, arms={"0": 10, "1": 14}, columns=SCHEMA.covariates)
+ADOPT = Adopt(
+    SCHEMA,
+    SCALING,
+    "fedci",
+    {"draws": 40},
+    {"columns": SCALING.incomplete_columns, "exact": True},
+    7,
+    ("north",),
+)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Describe(COLUMNS),
+        Described(DESCRIPTION),
+        Summarise(SCHEMA),
+        Summarise(SCHEMA, Centre(np.ones(3), np.zeros(2))),
+        Patterns((PATTERN, PATTERN), 2, 5),
+        ADOPT,
+        Vjp("s", Parameters({"a": np.ones(2)}), Statistics(np.ones(2), {"b": np.ones((2, 3))})),
+        Statistics({"draws": DRAWS}),
+        SiteReplies({"north": Described(DESCRIPTION), "south": Patterns((PATTERN,), 0, 0)}),
+        Together((Describe(COLUMNS), Together((ADOPT, Summarise(SCHEMA))))),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_records_inside_a_message_arrive_with_their_types(message: Message) -> None:
+    _same(decode(encode(message)), message)
+
+
+def test_draws_arrive_with_the_name_of_their_model() -> None:
+    back = _statistics(DRAWS).summed
+    assert isinstance(back, Draws)
+    assert back.model == "isotropic"
+    np.testing.assert_array_equal(back.at(1)["deep"]["g"], DRAWS.at(1)["deep"]["g"])
+
+
+def _same(found: object, sent: object) -> None:
+    """Equal in type, structure and every number, however deep."""
+    assert type(found) is type(sent)
+    if isinstance(sent, np.ndarray):
+        assert isinstance(found, np.ndarray)
+        assert found.dtype == sent.dtype
+        np.testing.assert_array_equal(found, sent)
+    elif isinstance(sent, Record | Pattern):
+        _same(vars(found), vars(sent))
+    elif isinstance(sent, dict):
+        assert isinstance(found, dict)
+        assert list(found) == list(sent)
+        for key, value in sent.items():
+            _same(found[key], value)
+    elif isinstance(sent, tuple | list):
+        assert isinstance(found, tuple | list)
+        for one, other in zip(found, sent, strict=True):
+            _same(one, other)
+    else:
+        assert found == sent
 
 
 def test_structure_and_arrays_survive_the_journey() -> None:
     back = decode(encode(EXAMPLE))
     assert isinstance(back, Together)
     assert isinstance(back.questions, tuple)
-    first = back.questions[0]
+    first, second = back.questions
+    assert isinstance(first, Ask)
     np.testing.assert_array_equal(first.parameters.free["a"], np.arange(6.0).reshape(2, 3))
-    assert first.parameters.fixed == ()
+    assert first.parameters.fixed == {"b": ()}
+    assert second == Ask("b", Parameters())
+
+
+def _statistics(summed: object) -> Statistics:
+    back = decode(encode(Statistics(summed)))
+    assert isinstance(back, Statistics)
+    return back
 
 
 @pytest.mark.parametrize(
@@ -53,14 +189,14 @@ def test_structure_and_arrays_survive_the_journey() -> None:
     ids=["scalar", "empty", "strided", "fortran", "big-endian", "bool", "jax", "not finite"],
 )
 def test_arrays_of_every_layout_arrive_as_they_left(array: np.ndarray) -> None:
-    back = decode(encode(Statistics(total=array))).total
+    back = _statistics(array).summed
     np.testing.assert_array_equal(back, np.asarray(array))
     assert back.shape == array.shape
 
 
 def test_numpy_scalars_arrive_as_plain_numbers() -> None:
     sent = {"a": np.float64(1.5), "b": np.int32(3), "c": np.bool_(True)}
-    assert decode(encode(Statistics(total=sent))).total == {"a": 1.5, "b": 3, "c": True}
+    assert _statistics(sent).summed == {"a": 1.5, "b": 3, "c": True}
 
 
 @pytest.mark.parametrize(
@@ -70,16 +206,40 @@ def test_numpy_scalars_arrive_as_plain_numbers() -> None:
 )
 def test_what_is_not_data_is_refused_at_the_sender(intruder: object) -> None:
     with pytest.raises(MessageError):
-        encode(Statistics(total={"deep": [intruder]}))
+        encode(Statistics({"deep": [intruder]}))
 
 
-def test_a_message_outside_the_vocabulary_is_refused_at_the_sender() -> None:
-    @dataclasses.dataclass(frozen=True)
-    class Secret(Message):
-        rows: object = None
+@dataclasses.dataclass(frozen=True)
+class Unregistered:
+    """A dataclass that is no `Record`."""
 
+    rows: object = None
+
+
+class Unlisted(BaseModel):
+    """A model that is none of the study's."""
+
+    rows: int = 3
+
+
+@pytest.mark.parametrize("secret", [Unregistered(), Unlisted()], ids=["dataclass", "model"])
+def test_a_class_outside_the_vocabulary_is_refused_at_the_sender(secret: object) -> None:
     with pytest.raises(MessageError):
-        encode(Secret())
+        encode(Statistics({"deep": [secret]}))
+
+
+def _record(name: str, **fields: object) -> msgpack.ExtType:
+    """A record as it travels, whatever its name and fields."""
+    return msgpack.ExtType(2, _packed([name, fields]))
+
+
+def _packed(value: object) -> bytes:
+    return bytes(msgpack.packb(value) or b"")
+
+
+def test_the_bytes_made_here_by_hand_are_those_of_the_codec() -> None:
+    columns = _record("ColumnRoles", **COLUMNS.model_dump(mode="json"))
+    assert decode(_packed(_record("Describe", columns=columns))) == Describe(COLUMNS)
 
 
 def test_every_cut_message_is_an_error_of_the_protocol() -> None:
@@ -97,9 +257,19 @@ def test_every_cut_message_is_an_error_of_the_protocol() -> None:
         msgpack.packb(msgpack.ExtType(2, msgpack.packb(["Unheard", {}]))),
         msgpack.packb(msgpack.ExtType(2, msgpack.packb([]))),
         msgpack.packb(msgpack.ExtType(2, msgpack.packb(["Ask", {"strange": 1}]))),
-        msgpack.packb(msgpack.ExtType(2, msgpack.packb(["Statistics", {"total": msgpack.ExtType(1, b"")}]))),
+        msgpack.packb(msgpack.ExtType(2, msgpack.packb(["Statistics", {"summed": msgpack.ExtType(1, b"")}]))),
         msgpack.packb(msgpack.ExtType(9, b"?")),
         encode(EXAMPLE) + b"\0",
+        _packed(_record("Parameters")),
+        _packed(_record("Ask", stage="s", parameters=_record("Unheard"))),
+        _packed(_record("Ask", stage="s", parameters=_record("Parameters", strange={}))),
+        _packed(_record("Statistics", summed=_record("Unregistered"))),
+        _packed(_record("Statistics", summed=_record("Scaling", mean=1.0))),
+        _packed(
+            _record("Describe", columns=_record("ColumnRoles", **COLUMNS.model_dump(mode="json"), strange=1))
+        ),
+        _packed(_record("Describe", columns=_record("ColumnRoles", treatment="w"))),
+        _packed(_record("Summarise", schema=_record("Schema", covariates=3, control="0", treated="1"))),
     ],
     ids=[
         "nothing",
@@ -110,6 +280,14 @@ def test_every_cut_message_is_an_error_of_the_protocol() -> None:
         "empty array",
         "unknown code",
         "a tail",
+        "a record that is no message",
+        "unknown name inside",
+        "unknown field inside",
+        "a class that is no record",
+        "missing fields inside",
+        "unknown field of a model",
+        "missing fields of a model",
+        "wrong field of a model",
     ],
 )
 def test_bytes_that_are_no_message_are_refused(payload: bytes) -> None:

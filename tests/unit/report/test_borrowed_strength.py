@@ -11,7 +11,7 @@ from unpooled.diagnostics.borrowed_strength import borrowed
 from unpooled.report.content import report_content
 from unpooled.report.drawing import draw_borrowed
 from unpooled.report.figures import borrowed_strength
-from unpooled.report.finite import finite
+from unpooled.report.folder import finite
 from unpooled.report.pictures import draw_pictures
 from unpooled.report.results import result
 
@@ -35,8 +35,8 @@ def test_shares_are_those_of_the_model_chosen():
 
 
 @pytest.mark.parametrize("told", [{}, {"chosen": "gaussian", "gaussian": {}}])
-def test_a_model_that_tells_no_shares_has_none(told):
-    assert borrowed(told, ("north", "south")) is None
+def test_a_model_that_tells_no_shares_has_none(between_sites):
+    assert borrowed(between_sites, ("north", "south")) is None
 
 
 def test_the_figure_writes_every_share_and_says_which_way_it_goes():

@@ -9,7 +9,7 @@ import pytest
 
 from unpooled.errors import ResultsError
 from unpooled.report import claim, write_results
-from unpooled.report.finite import finite
+from unpooled.report.folder import finite
 from unpooled.report.results import _lines, claimed
 from unpooled.study import read_study
 

@@ -1,6 +1,6 @@
 """The study beside its results."""
 
-from unpooled.report.study_file import study_file, without_password
+from unpooled.report.folder import study_file, without_password
 from unpooled.study import Study, read_study
 
 

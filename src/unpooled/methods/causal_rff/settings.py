@@ -23,6 +23,8 @@ class CausalRFFSettings(MethodSettings):
             ("classes", "starts", "rounds", "sweeps"),
             {"confounding": ("auto", "latent"), "latent": ("categorical", "both")},
         ),
+        # `auto` compares with classes whatever `latent` says.
+        (("classes", "starts", "rounds", "sweeps"), {"confounding": ("auto",)}),
         (
             ("latent_dimension", "gaussian_rounds", "learning_rate", "monte_carlo", "regulariser", "sampler"),
             {"confounding": ("auto", "latent"), "latent": ("gaussian", "both")},

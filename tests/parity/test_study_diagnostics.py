@@ -1,4 +1,4 @@
-"""What is looked at over sites is what a slow program finds in one table; and the fit does not notice."""
+"""Diagnostics over sites are what a slow program finds in one table; and the fit does not change."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from oracle import look as oracle
+from oracle import study_diagnostics as oracle
 from unpooled import AIPW, FedCI, Study
-from unpooled.diagnostics.look import Look, look, look_at
+from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, diagnose, of_result
 from unpooled.disclosure.withheld import few
-from unpooled.methods.diagnostics import study_diagnostics
-from unpooled.protocol.records import Arrays
+from unpooled.maths.streams import stream
+from unpooled.methods.diagnostics import rounds
+from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
+from unpooled.protocol.records import Record
 from unpooled.site.site import folds
 
 SEED = 5
@@ -42,18 +44,18 @@ def tables(sizes: dict[str, int] = SIZES) -> dict[str, pd.DataFrame]:
 
 
 TABLES = tables()
-STUDY = Study(treatment="w", outcome="y", covariates=COVARIATES, look=True)
+STUDY = Study(treatment="w", outcome="y", covariates=COVARIATES, diagnostics=True)
 WITH_HOLES = Study(
     treatment="w", outcome="y", covariates=COVARIATES, incomplete=INCOMPLETE, method={"name": "causal_fi"},
-    seed=SEED, look=True,
+    seed=SEED, diagnostics=True,
 )  # fmt: skip
 ONE = {"north": TABLES["north"]}
 
 
 def known(sites: dict[str, pd.DataFrame], incomplete: list[str]) -> oracle.People:
-    """Everybody with the folds that a look makes at each site."""
+    """Everybody with the folds that the diagnostics make at each site."""
     made = [
-        folds(table["w"].to_numpy(float), study_diagnostics.FOLDS, [SEED, 7, place])
+        folds(table["w"].to_numpy(float), rounds.FOLDS, stream(SEED, "diagnostic folds", place))
         for place, table in enumerate(sites.values())
     ]
     return oracle.people_of(sites, COVARIATES, incomplete, made)
@@ -69,12 +71,12 @@ def fitted() -> AIPW:
 
 
 @pytest.fixture(scope="module", params=["sites", "with holes", "one site"])
-def case(request: pytest.FixtureRequest, fitted: AIPW) -> tuple[Look, oracle.People]:
+def case(request: pytest.FixtureRequest, fitted: AIPW) -> tuple[StudyDiagnostics, oracle.People]:
     if request.param == "with holes":
-        return look(WITH_HOLES, TABLES), known(TABLES, INCOMPLETE)
+        return diagnose(WITH_HOLES, TABLES), known(TABLES, INCOMPLETE)
     if request.param == "one site":
-        return look(Study(**{**STUDY.model_dump(), "seed": SEED}), ONE), known(ONE, [])
-    return look_at(fitted.result_), known(TABLES, [])
+        return diagnose(Study(**{**STUDY.model_dump(), "seed": SEED}), ONE), known(ONE, [])
+    return of_result(fitted.result_), known(TABLES, [])
 
 
 def pairs(frame: pd.DataFrame) -> np.ndarray:
@@ -82,7 +84,7 @@ def pairs(frame: pd.DataFrame) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_estimates_are_those_of_one_table(case: tuple[Look, oracle.People]) -> None:
+def test_estimates_are_those_of_one_table(case: tuple[StudyDiagnostics, oracle.People]) -> None:
     seen, people = case
     psi, places = oracle.scores(people), np.unique(people.site)
     by_site = [oracle.mean_and_error(psi[people.site == place]) for place in places]
@@ -97,7 +99,9 @@ def test_estimates_are_those_of_one_table(case: tuple[Look, oracle.People]) -> N
 
 
 @pytest.mark.slow
-def test_balance_and_effective_people_are_those_of_one_table(case: tuple[Look, oracle.People]) -> None:
+def test_balance_and_effective_people_are_those_of_one_table(
+    case: tuple[StudyDiagnostics, oracle.People],
+) -> None:
     seen, people = case
     weight = oracle.weights(people)
     before, after = oracle.differences(people, weight)
@@ -116,7 +120,7 @@ def test_balance_and_effective_people_are_those_of_one_table(case: tuple[Look, o
 
 
 @pytest.mark.slow
-def test_propensities_lie_where_they_do_in_one_table(case: tuple[Look, oracle.People]) -> None:
+def test_propensities_lie_where_they_do_in_one_table(case: tuple[StudyDiagnostics, oracle.People]) -> None:
     seen, people = case
     e = oracle.propensities(people)
     places = [*(people.site == place for place in np.unique(people.site)), people.site >= 0]
@@ -140,35 +144,35 @@ def test_propensities_lie_where_they_do_in_one_table(case: tuple[Look, oracle.Pe
 @pytest.mark.slow
 def test_every_number_that_was_told_is_the_slow_ones(fitted: AIPW) -> None:
     """Before anything is rounded or withheld."""
-    people, looked = known(TABLES, []), fitted.result_.looked
+    people, sent = known(TABLES, []), fitted.result_.diagnostic_statistics
+    assert isinstance(sent, DiagnosticStatistics)
     e, weight = oracle.propensities(people), oracle.weights(people)
     for number in (0, 1):
         arm = people.w == number
-        np.testing.assert_array_equal(looked["total"]["histogram"][number], oracle.histogram(e[arm]))
-        np.testing.assert_array_equal(looked["total"]["arms"][number], arm.sum())
-        np.testing.assert_allclose(looked["total"]["weights"][number], weight[arm].sum(), **CLOSE)
-        np.testing.assert_allclose(
-            looked["total"]["weight_squares"][number], (weight[arm] ** 2).sum(), **CLOSE
-        )
+        np.testing.assert_array_equal(sent.summed["histogram"][number], oracle.histogram(e[arm]))
+        np.testing.assert_array_equal(sent.summed["arms"][number], arm.sum())
+        np.testing.assert_allclose(sent.summed["weights"][number], weight[arm].sum(), **CLOSE)
+        np.testing.assert_allclose(sent.summed["weight_squares"][number], (weight[arm] ** 2).sum(), **CLOSE)
         outcome = (people.y - people.y.mean()) / people.y.std()
         risk = np.average(outcome[arm], weights=weight[arm])
-        np.testing.assert_allclose(looked["risks"][number], risk, **CLOSE)
+        np.testing.assert_allclose(sent.arm_means[number], risk, **CLOSE)
         for place in range(3):
             bins = oracle.histogram(e[arm & (people.site == place)])
-            shown = looked["each"]["shown"][place, number] > 0.0
-            np.testing.assert_array_equal(
-                looked["each"]["histogram"][place, number], np.where(shown, bins, 0)
-            )
-    assert looked["converged"]
-    assert looked["clipped"] == 0
+            shown = sent.per_site["shown"][place, number] > 0.0
+            np.testing.assert_array_equal(sent.per_site["histogram"][place, number], np.where(shown, bins, 0))
+    assert sent.converged
+    assert sent.clipped == 0
 
 
 # ---------------------------------------------------------------------------- beside a fit
 
 
-def equal(left: Arrays, right: Arrays) -> None:
+def equal(left: Any, right: Any) -> None:
     """To the last bit, whatever is inside."""
-    if isinstance(left, dict):
+    assert type(left) is type(right)
+    if isinstance(left, Record):
+        equal(vars(left), vars(right))
+    elif isinstance(left, dict):
         assert left.keys() == right.keys()
         for name in left:
             equal(left[name], right[name])
@@ -178,37 +182,36 @@ def equal(left: Arrays, right: Arrays) -> None:
 
 SMALL: dict[str, Any] = {
     "aipw": AIPW(seed=SEED, draws=40),
-    "fedci": FedCI(
-        seed=SEED, draws=20, evaluations=5, basis=4, structure="projection", inter_dependency=False
-    ),
+    "fedci": FedCI(seed=SEED, draws=20, evaluations=5, structure="projection", inter_dependency=False),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["aipw", pytest.param("fedci", marks=pytest.mark.thorough)])
-def test_a_fit_is_the_same_whether_looked_at_or_not(name: str, fitted: AIPW) -> None:
+def test_a_fit_is_the_same_with_or_without_diagnostics(name: str, fitted: AIPW) -> None:
     model = SMALL[name]
     study = Study(treatment="w", outcome="y", covariates=COVARIATES)
     alone = model.fit(study, TABLES).result_
     beside = fitted.result_ if name == "aipw" else model.fit(STUDY, TABLES).result_
-    assert alone.looked is None
+    assert alone.diagnostic_statistics is None
     np.testing.assert_array_equal(beside.site_effects, alone.site_effects)
     equal(beside.draws, alone.draws)
-    equal(beside.looked, fitted.result_.looked)  # whatever the method, the same is seen
+    # Whatever the method, the same is seen.
+    equal(beside.diagnostic_statistics, fitted.result_.diagnostic_statistics)
     if name == "fedci":
         assert beside.cost["rounds"] == alone.cost["rounds"]
-    assert beside.cost["rounds"] <= max(alone.cost["rounds"], 4 + study_diagnostics.MOST_ROUNDS)
+    assert beside.cost["rounds"] <= max(alone.cost["rounds"], 4 + rounds.MOST_ROUNDS)
 
 
 @pytest.mark.slow
 def test_before_a_fit_the_same_is_seen_as_beside_it(fitted: AIPW) -> None:
-    before = look(Study(**{**STUDY.model_dump(), "seed": SEED}), TABLES)
-    beside = look_at(fitted.result_)
+    before = diagnose(Study(**{**STUDY.model_dump(), "seed": SEED}), TABLES)
+    beside = of_result(fitted.result_)
     for name in ("table_one", "overlap", "weights", "balance", "sites", "leave_one_out", "comparators"):
         pd.testing.assert_frame_equal(getattr(before, name), getattr(beside, name), check_exact=True)
     assert before.heterogeneity == beside.heterogeneity
     assert before.main is None
     assert beside.main is not None
     assert before.checks["name"].tolist() == beside.checks["name"].tolist()[:-1]
-    other = look(Study(**{**STUDY.model_dump(), "seed": SEED + 1}), TABLES)
+    other = diagnose(Study(**{**STUDY.model_dump(), "seed": SEED + 1}), TABLES)
     assert not np.array_equal(pairs(other.sites), pairs(before.sites))  # other folds

@@ -1,4 +1,4 @@
-"""Everything that a look tells, slow and plain, from the sites' raw tables and known folds."""
+"""Every number of a study's diagnostics, slow and plain, from the sites' raw tables and known folds."""
 
 from __future__ import annotations
 
