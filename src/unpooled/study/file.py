@@ -20,7 +20,7 @@ TEMPLATE = """\
 [study]
 name = "my-study"
 seed = 0                        # the same seed gives the same numbers
-# look = false                  # do not ask for balance, overlap and simpler estimates beside the answer
+# diagnostics = false           # do not ask for balance, overlap and simpler estimates beside the answer
 # min_sites = 2                 # should a site be lost: begin anew with the others, if as many are left
 
 [columns]

@@ -16,17 +16,16 @@ from unpooled.engines.nvflare.passage import Ended, Passage
 from unpooled.engines.nvflare.session import members
 from unpooled.engines.nvflare.wire import Response
 from unpooled.errors import EngineError, MessageError, SiteLost
-from unpooled.protocol.addressing import to_site
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
 from unpooled.protocol.envelope import Asked, open_reply
-from unpooled.protocol.messages import Adopt, Message
+from unpooled.protocol.messages import Adopt, Question, Reply
 from unpooled.study import Study
 
 ATTEMPTS = 2
 """How often a site may fail, or a job end, before the question is given up."""
 
-Exchanged = tuple[dict[str, Message], dict[str, Traffic]]
+Exchanged = tuple[dict[str, Reply], dict[str, Traffic]]
 
 
 def _silent(_: str) -> None: ...
@@ -78,7 +77,7 @@ class Flare:
         self._sites = tuple(name for name in self._sites if name != site)
         self._adopted = None
 
-    def exchange(self, question: Message) -> Exchanged:
+    def exchange(self, question: Question) -> Exchanged:
         self._round += 1
         for _ in range(ATTEMPTS * len(self._sites)):
             try:
@@ -97,9 +96,9 @@ class Flare:
             remedy="look at the logs of the sites, then go on with --resume",
         )
 
-    def _put(self, question: Message) -> Exchanged:
+    def _put(self, question: Question) -> Exchanged:
         """Until every site has answered as it should."""
-        found: dict[str, tuple[Message, Traffic]] = {}
+        found: dict[str, tuple[Reply, Traffic]] = {}
         while waiting := [name for name in self._sites if name not in found]:
             sent = {name: self._sealed(question, name) for name in waiting}
             response = self._passage.put(sent)
@@ -126,10 +125,15 @@ class Flare:
         if self._failures[site] >= ATTEMPTS:
             raise SiteLost(site, reason)
 
-    def _sealed(self, question: Message, site: str) -> bytes:
-        own = to_site(question, self._sites.index(site))
+    def _sealed(self, question: Question, site: str) -> bytes:
+        own = question.to_site(self._sites.index(site))
         return Asked(self._study, self._run, self._round, encode(own)).seal()
 
 
-def _opened(sealed: bytes, asked: bytes, site: str) -> tuple[Message, Traffic]:
-    return decode(open_reply(sealed, asked, site)), Traffic(len(asked), len(sealed))
+def _opened(sealed: bytes, asked: bytes, site: str) -> tuple[Reply, Traffic]:
+    reply = decode(open_reply(sealed, asked, site))
+    if not isinstance(reply, Reply):
+        raise MessageError(
+            "a site sends replies", found=type(reply).__name__, remedy="run one version on every party"
+        )
+    return reply, Traffic(len(asked), len(sealed))

@@ -1,4 +1,4 @@
-"""At a site, inside NVIDIA FLARE: every task is one question, answered at the site's own desk."""
+"""At a site, inside NVIDIA FLARE: every task is one question, answered at the site's own gateway."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from unpooled.engines.nvflare.wire import ASK, QUESTION, REPLY
-from unpooled.site.gateway import Desk
+from unpooled.site.gateway import Gateway
 
 
 class Executor(FlareExecutor):
-    """One desk for a whole job, so tables are read and programs compiled once."""
+    """One gateway for a whole job, so tables are read and programs compiled once."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._desk: Desk | None = None
+        self._gateway: Gateway | None = None
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
@@ -27,9 +27,9 @@ class Executor(FlareExecutor):
         sealed = shareable.get(QUESTION)
         if task_name != ASK or not isinstance(sealed, bytes):
             return make_reply(ReturnCode.TASK_UNKNOWN)
-        if self._desk is None:
+        if self._gateway is None:
             # NVIDIA FLARE's workspace is the kit, which stands in the site's own folder.
-            self._desk = Desk(Path(str(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT))).absolute().parent)
+            self._gateway = Gateway(Path(str(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT))).absolute().parent)
         reply = Shareable()
-        reply[REPLY] = self._desk.answer(sealed)
+        reply[REPLY] = self._gateway.answer(sealed)
         return reply
