@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from oracle import gaussian_latent as slow
-from unpooled.protocol.records import Parameters
-from unpooled.protocol.messages import Statistics
 from unpooled.methods.causal_rff.gaussian.bound import Bound, gain
 from unpooled.methods.causal_rff.gaussian.functions import MODELS, Functions
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Parameters
 
 pytestmark = pytest.mark.slow
 

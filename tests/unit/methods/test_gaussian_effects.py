@@ -14,12 +14,12 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy import stats
 
 from oracle import gaussian_latent as slow
-from unpooled.protocol.records import Parameters
 from unpooled.methods.causal_rff.gaussian import posterior
 from unpooled.methods.causal_rff.gaussian.effects import GaussianModel
 from unpooled.methods.causal_rff.gaussian.functions import Functions
 from unpooled.methods.causal_rff.gaussian.latent import Sampler
 from unpooled.methods.outcomes import OutcomeScale
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows, make_rows
 
 pytestmark = pytest.mark.slow

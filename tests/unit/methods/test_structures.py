@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from unpooled.protocol.records import Parameters
 from unpooled.methods.fedci import METHOD
 from unpooled.methods.fedci.method import EXACT_ROWS, pseudo_people
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import make_rows
 
 RNG = np.random.default_rng(0)

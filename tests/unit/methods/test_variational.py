@@ -13,8 +13,6 @@ from scipy import stats
 from scipy.special import digamma, multigammaln
 
 import unpooled as up
-from unpooled.protocol.records import Parameters
-from unpooled.protocol.messages import Statistics
 from unpooled.data.simulation import simulate
 from unpooled.methods.fedci.effects import conditional_effect, individual_effect
 from unpooled.methods.fedci.settings import Settings
@@ -29,6 +27,8 @@ from unpooled.methods.fedci.variational import (
     start,
 )
 from unpooled.optimise.stochastic import Plateau
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows, make_rows
 
 SITES, DIMENSION, SITE = 3, 2, 1

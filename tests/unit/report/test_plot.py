@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from unpooled.diagnostics.look import look as look_at_study
 
 import unpooled
 from unpooled import plot
-from unpooled.diagnostics.look import look as look_at_study
 from unpooled.diagnostics.missingness import missingness
 from unpooled.errors import StudyError
 

@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
+from unpooled.report.by_site import told
 
 from unpooled import AIPW, Study
 from unpooled.cli.app import app
 from unpooled.errors import ResultsError
 from unpooled.report import write_results
-from unpooled.report.by_site import told
 from unpooled.report.folder import read_result, write_report
 from unpooled.report.page import significant
 

@@ -11,14 +11,14 @@ from unpooled.disclosure.limits import Limits
 from unpooled.errors import MessageError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Asked, open_reply
-from unpooled.protocol.messages import Describe, Described, Message, Refusal
+from unpooled.protocol.messages import Adopted, Describe, Described, Message, Refusal, Summarise, Together
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
-from unpooled.site.gateway import Desk
+from unpooled.site.gateway import Gateway
 from unpooled.site.ledger import entries, verify
 
 STUDY = study()
-QUESTION = Describe(STUDY.columns.model_dump(mode="json"))
+QUESTION = Describe(STUDY.columns)
 
 
 def folder(tmp_path: Path, **more: object) -> SiteFolder:
@@ -31,7 +31,7 @@ def sealed(question: Message = QUESTION, number: int = 1) -> bytes:
 
 
 def asked(own: SiteFolder, envelope: bytes) -> Message:
-    return decode(open_reply(Desk(own.folder).answer(envelope), envelope, "north"))
+    return decode(open_reply(Gateway(own.folder).answer(envelope), envelope, "north"))
 
 
 def approved(own: SiteFolder) -> SiteFolder:
@@ -48,12 +48,12 @@ def test_an_approved_question_is_answered_and_on_record(tmp_path: Path) -> None:
 
 def test_nothing_is_answered_before_an_approval_or_after_it_was_taken_back(tmp_path: Path) -> None:
     own = folder(tmp_path)
-    desk = Desk(own.folder)
+    gateway = Gateway(own.folder)
     kinds = []
     for decision in (None, True, False):
         if decision is not None:
             Approvals(own.approvals).decide(STUDY, approved=decision)
-        reply = decode(open_reply(desk.answer(sealed()), sealed(), "north"))
+        reply = decode(open_reply(gateway.answer(sealed()), sealed(), "north"))
         kinds.append(getattr(reply, "kind", type(reply).__name__))
     assert kinds == ["ApprovalError", "Described", "ApprovalError"]
 
@@ -70,9 +70,9 @@ def test_a_sites_own_limits_bind(tmp_path: Path, more: dict[str, object], kind: 
 
 def test_what_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
     own = approved(folder(tmp_path))
-    desk = Desk(own.folder)
+    gateway = Gateway(own.folder)
     own.ledger.with_name("ledger.head.new").mkdir()  # now no head can be written
-    reply = decode(open_reply(desk.answer(sealed()), sealed(), "north"))
+    reply = decode(open_reply(gateway.answer(sealed()), sealed(), "north"))
     assert isinstance(reply, Refusal)
     assert "cannot be written" in reply.found
 
@@ -93,8 +93,28 @@ def test_other_bytes_are_refused_in_words(tmp_path: Path, envelope: bytes) -> No
     assert isinstance(asked(approved(folder(tmp_path)), envelope), Refusal)
 
 
+def _unchecked(*parts: Message) -> Together:
+    """As another program might send it."""
+    together = Together((QUESTION,))
+    object.__setattr__(together, "questions", parts)
+    return together
+
+
+NONSENSE: dict[str, Message] = {
+    "sums of no schema": Summarise(3),  # type: ignore[arg-type]
+    "a reply": Adopted(3),
+    "a reply among questions": _unchecked(QUESTION, Adopted(3)),
+    "nonsense among questions": Together((QUESTION, Together((Summarise(3),)))),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+def test_messages_that_are_no_questions_are_refused(tmp_path: Path, what: str) -> None:
+    assert isinstance(asked(approved(folder(tmp_path)), sealed(NONSENSE[what])), Refusal)
+
+
 def test_an_old_reply_answers_no_new_question(tmp_path: Path) -> None:
-    old = Desk(approved(folder(tmp_path)).folder).answer(sealed(number=1))
+    old = Gateway(approved(folder(tmp_path)).folder).answer(sealed(number=1))
     with pytest.raises(MessageError, match="another question"):
         open_reply(old, sealed(number=2), "north")
     with pytest.raises(MessageError, match="another site"):

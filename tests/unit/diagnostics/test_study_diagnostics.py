@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from statsmodels.stats.meta_analysis import combine_effects
+from unpooled.diagnostics.look import Look, look, look_at
 
 from unpooled import AIPW, Study, load
 from unpooled.diagnostics.balance import balance
 from unpooled.diagnostics.checks import agreement_check, balance_check, comparison_check
 from unpooled.diagnostics.comparators import comparators
 from unpooled.diagnostics.heterogeneity import leave_one_out, pooled, site_estimates
-from unpooled.diagnostics.look import Look, look, look_at
 from unpooled.diagnostics.propensities import extreme, outside_support
 from unpooled.errors import FitError, StudyError
 from unpooled.methods.diagnostics.regressors import Regressors

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+from unpooled.diagnostics.look import Look, look, look_at
 
 from unpooled import AIPW, Study
-from unpooled.diagnostics.look import Look, look, look_at
 from unpooled.disclosure.withheld import LEAST, few
 from unpooled.study import ALL_SITES
 
