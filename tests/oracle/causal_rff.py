@@ -5,13 +5,13 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from unpooled.protocol.records import Parameters
-from unpooled.protocol.messages import Statistics
 from unpooled.maths.fourier import frequencies
 from unpooled.methods.causal_rff.observed.design import Design
 from unpooled.methods.causal_rff.observed.regression import Regression, Sums
 from unpooled.methods.causal_rff.observed.regression import sums_of as one_of
 from unpooled.methods.outcomes import OutcomeScale
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import make_rows
 
 DESIGN = Design(jnp.asarray(frequencies("gaussian", 2, 3, [1, 8])), jnp.asarray([0, 2]), 3)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from oracle import records
 from unpooled.coordinator.agreement import reach_agreement
 from unpooled.coordinator.rounds import Conduct
 from unpooled.coordinator.run import adoption
@@ -37,7 +38,7 @@ from unpooled.protocol.messages import (
     Summary,
     Together,
 )
-from unpooled.protocol.records import Draws, Parameters, Scaling
+from unpooled.protocol.records import Draws, Parameters
 from unpooled.site.answer import answer
 from unpooled.site.effects import conditional_effects
 from unpooled.site.site import Site, folds
@@ -66,22 +67,7 @@ def _table(rows: int, seed: int = 0) -> pd.DataFrame:
 def _questions(table: pd.DataFrame) -> list[Question]:
     """Every kind of question, in the order of a study."""
     schema = agree({"s": describe(table, STUDY.columns)}, STUDY.columns)
-    scaling = Scaling(
-        mean=np.zeros(2),
-        sd=np.ones(2),
-        outcome_mean=0.0,
-        outcome_sd=1.0,
-        correlation=np.eye(2),
-        binary_rate=np.full(2, np.nan),
-        site_moments=np.zeros((1, 4)),
-        counts=(len(table),),
-        family="continuous",
-        incomplete_mean=np.zeros(0),
-        incomplete_sd=np.ones(0),
-        incomplete_columns=(),
-        site_names=("s",),
-        observed=np.zeros((1, 0)),
-    )
+    scaling = records.scaling(sites=("s",), counts=(len(table),))
     return [
         Describe(STUDY.columns),
         Summarise(schema),

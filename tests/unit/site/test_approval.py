@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oracle.records import scaling
 from unpooled.errors import ApprovalError, ResultsError
 from unpooled.methods.fedci import METHOD
 from unpooled.methods.method import spelled_out
@@ -25,7 +26,7 @@ from unpooled.protocol.messages import (
     Together,
     Vjp,
 )
-from unpooled.protocol.records import Parameters, Scaling
+from unpooled.protocol.records import Parameters
 from unpooled.site.approval import Approvals, permit
 from unpooled.study import Column, Schema, Study
 
@@ -41,22 +42,7 @@ SCHEMA = Schema(
     covariates=(Column(name="a", kind="numeric"), Column(name="b", kind="binary")), control="0", treated="1"
 )
 SETTINGS = METHOD.Settings(draws=50).model_dump(mode="json")
-SCALING = Scaling(
-    mean=np.zeros(2),
-    sd=np.ones(2),
-    outcome_mean=0.0,
-    outcome_sd=1.0,
-    correlation=np.eye(2),
-    binary_rate=np.full(2, np.nan),
-    site_moments=np.zeros((1, 8)),
-    counts=(40,),
-    family="continuous",
-    incomplete_mean=np.zeros(0),
-    incomplete_sd=np.ones(0),
-    incomplete_columns=(),
-    site_names=("north",),
-    observed=np.zeros((1, 0)),
-)
+SCALING = scaling()
 ADOPT = Adopt(SCHEMA, SCALING, "fedci", SETTINGS, {}, 0, ("north",))
 
 

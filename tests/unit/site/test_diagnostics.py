@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from oracle.records import scaling
 from unpooled.coordinator.agreement import reach_agreement
 from unpooled.coordinator.rounds import Conduct
 from unpooled.coordinator.run import adoption
@@ -20,7 +21,7 @@ from unpooled.methods import method as methods
 from unpooled.methods.aipw import METHOD
 from unpooled.methods.diagnostics import rounds
 from unpooled.protocol.messages import Adopt, Adopted, Ask, Refusal, Together
-from unpooled.protocol.records import Parameters, Scaling
+from unpooled.protocol.records import Parameters
 from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals, permit
 from unpooled.site.site import Site
@@ -117,22 +118,7 @@ VALUES: dict[str, Any] = {
     "name": "quitting", "treatment": "w", "outcome": "y", "covariates": ["a"], "method": {"name": "aipw"}
 }  # fmt: skip
 SCHEMA = Schema(covariates=(Column(name="a", kind="numeric"),), control="0", treated="1")
-SCALING = Scaling(
-    mean=np.zeros(1),
-    sd=np.ones(1),
-    outcome_mean=0.0,
-    outcome_sd=1.0,
-    correlation=np.eye(1),
-    binary_rate=np.full(1, np.nan),
-    site_moments=np.zeros((1, 4)),
-    counts=(40,),
-    family="continuous",
-    incomplete_mean=np.zeros(0),
-    incomplete_sd=np.ones(0),
-    incomplete_columns=(),
-    site_names=("north",),
-    observed=np.zeros((1, 0)),
-)
+SCALING = scaling(features=1)
 ADOPT = adoption(
     methods.spelled_out(Study(**VALUES)), SCHEMA, SCALING, METHOD.context(METHOD.Settings(), SCALING, 0)
 )

@@ -98,7 +98,7 @@ def test_what_a_reply_of_several_parts_reveals_is_what_each_part_does(path: Path
     _record(path, reply=together)
     (entry,) = entries(path)
     assert entry.shapes[0] == "replies.0.summed.gram: 1x2x6"
-    assert entry.shapes[-1] == "replies.2.total.a: 3"
+    assert entry.shapes[-1] == "replies.2.gradient.a: 3"
 
 
 def test_levels_of_a_column_are_counted_and_not_named(path: Path) -> None:
