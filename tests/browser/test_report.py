@@ -22,7 +22,7 @@ from unpooled.report import write_results
 pytestmark = pytest.mark.slow
 
 METHODS: dict[str, Callable[[], Estimator]] = {
-    "fedci": lambda: FedCI(structure="projection", draws=20, basis=5, evaluations=5),
+    "fedci": lambda: FedCI(structure="projection", draws=20, evaluations=5),
     "causal_rff": lambda: CausalRFF(confounding="observed", frequencies=2, draws=20),
     "causal_fi": lambda: CausalFI(structure="linear", draws=20, sweeps=3),
 }
@@ -50,7 +50,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """The page in a results folder."""
     gaps = request.param == "causal_fi"
     columns = {"covariates": ["age"], "incomplete": ["bmi"]} if gaps else {"covariates": ["age", "bmi"]}
-    study = Study(treatment="w", outcome="y", **columns, units={"y": "mmHg"}, look=True)
+    study = Study(treatment="w", outcome="y", **columns, units={"y": "mmHg"}, diagnostics=True)
     model = METHODS[request.param]().fit(study, tables(gaps))
     return write_results(model, tmp_path_factory.mktemp(request.param) / "results") / "report.html"
 
@@ -75,7 +75,7 @@ def test_every_number_is_that_of_the_json(report: Path, page: Page) -> None:
     page.goto(report.as_uri())
     assert checks.numbers(page, known(report)) == []
     paths = [path for path, _, _ in page.evaluate(checks.NUMBERS)]
-    assert {"answer/estimate", "sites/2/ate", "looked/comparators/0/lower", "cost/rounds"} <= set(paths)
+    assert {"answer/estimate", "sites/2/ate", "diagnostics/comparators/0/lower", "cost/rounds"} <= set(paths)
 
 
 def test_it_fits_a_desk_and_a_phone(report: Path, page: Page) -> None:

@@ -12,9 +12,11 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 from tests.docs.markdown import ROOT, blocks, quoted, rows
 
-from unpooled.methods.diagnostics import study_diagnostics
+from oracle import records
+from unpooled.methods.diagnostics import rounds
 from unpooled.methods.method import find
 from unpooled.protocol import messages
+from unpooled.protocol.records import IncompleteColumn, Scaling
 
 SOURCES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -24,30 +26,38 @@ def readme_reveals(page: str = "README.md") -> dict[str, str]:
     return {quoted(row[0])[0]: row[1] for row in rows(ROOT / page) if len(row) == 2}
 
 
-@pytest.mark.parametrize(
-    "reply", [reply for reply in messages.REPLIES if reply is not messages.Replies], ids=lambda r: r.__name__
-)
+REPLIES = [
+    kind
+    for kind in vars(messages).values()
+    if isinstance(kind, type)
+    and issubclass(kind, messages.Reply)
+    and kind not in (messages.Reply, messages.Replies)
+]
+
+
+def test_every_reply_is_found() -> None:
+    """A reply in another module would escape the README."""
+    known = {kind for kind in messages.Reply.__subclasses__() if kind.__module__.startswith("unpooled.")}
+    assert known == {*REPLIES, messages.Replies}
+    assert len(REPLIES) == 7
+
+
+@pytest.mark.parametrize("reply", REPLIES, ids=lambda kind: kind.__name__)
 def test_the_readme_says_what_each_reply_reveals(reply: type[messages.Message]) -> None:
     assert readme_reveals()[reply.__name__] == reply.reveals
 
 
-def scaling_of_a_default_study() -> dict[str, Any]:
+def scaling_of_a_default_study() -> Scaling:
     import numpy as np
 
-    return {
-        "correlation": np.eye(2),
-        "binary_rate": np.full(2, np.nan),
-        "site_moments": np.zeros((2, 8)),
-        "counts": [50, 50_000],  # a large site, so that every stage there is takes part
-        "family": "continuous",
-        "outcome_sd": 1.0,
-        "mean": np.zeros(2),
-        "sd": np.ones(2),
-        "outcome_mean": 0.0,
-        "incomplete_mean": np.zeros(1),
-        "incomplete_sd": np.ones(1),
-        "incomplete_columns": [["u", "numeric", 1]],
-    }
+    return records.scaling(
+        sites=("north", "south"),
+        counts=(50, 50_000),  # a large site, so that every stage there is takes part
+        incomplete_mean=np.zeros(1),
+        incomplete_sd=np.ones(1),
+        incomplete_columns=(IncompleteColumn("u", "numeric", 1),),
+        observed=np.array([[40], [40_000]]),
+    )
 
 
 def stages_of(name: str) -> dict[str, Any]:
@@ -74,8 +84,8 @@ def test_a_page_says_what_each_stage_of_a_default_study_reveals(method: str, pag
     assert said == found
 
 
-def test_a_page_says_what_is_revealed_when_a_study_is_looked_at() -> None:
-    stages = study_diagnostics.stages(scaling_of_a_default_study())
+def test_a_page_says_what_the_diagnostics_reveal() -> None:
+    stages = rounds.stages(scaling_of_a_default_study())
     rows_of = {quoted(row[0])[1]: row for row in rows(ROOT / "docs/diagnostics.md") if len(row) == 2}
     said = {name: (quoted(row[0])[0], row[1]) for name, row in rows_of.items()}
     assert said == {name: (type(stage).__name__, stage.reveals) for name, stage in stages.items()}

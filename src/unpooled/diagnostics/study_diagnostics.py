@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.result import StudyResult
 from unpooled.coordinator.rounds import run
-from unpooled.coordinator.run import study_procedure
+from unpooled.coordinator.run import adoption
 from unpooled.data import Table
 from unpooled.diagnostics import checks
 from unpooled.diagnostics.balance import balance, table_one
@@ -23,8 +24,10 @@ from unpooled.effects.summary import combine, interval
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import FitError, StudyError
 from unpooled.methods import method as methods
+from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.diagnostics.balance import regressors
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
+from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Scaling
 from unpooled.study import Schema, Study
 
@@ -101,10 +104,19 @@ def diagnose(
     """
     simplest = methods.with_settings(study, "aipw", {"estimator": "difference"})
     simplest = simplest.model_copy(update={"diagnostics": True})
-    found = run(study_procedure(simplest), InProcess(open_sites(study, sites, limits)))
-    counts = {site: described.rows for site, described in found.agreement.descriptions.items()}
-    assert found.diagnostics is not None
-    return _diagnostics(found.diagnostics, found.agreement.scaling, found.agreement.schema, counts, None)
+    agreement, found = run(_procedure(simplest), InProcess(open_sites(study, sites, limits)))
+    counts = {site: described.rows for site, described in agreement.descriptions.items()}
+    return _diagnostics(found, agreement.scaling, agreement.schema, counts, None)
+
+
+def _procedure(study: Study) -> Procedure[tuple[Agreement, DiagnosticStatistics | Unavailable]]:
+    """Agree, adopt, and run the diagnostics alone: no method is fitted."""
+    method = methods.find(study.method.name)
+    settings = methods.settings_of(method, study.method.settings)
+    agreement = yield from reach_agreement(study)
+    context = method.context(settings, agreement.scaling, study.seed)
+    yield adoption(study, agreement.schema, agreement.scaling, context)
+    return agreement, (yield from diagnostic_rounds.diagnose(agreement.scaling))
 
 
 def _diagnostics(

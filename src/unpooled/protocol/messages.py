@@ -162,6 +162,10 @@ class Together(Question):
 
     questions: tuple[Question, ...]
 
+    def __post_init__(self) -> None:
+        if not all(isinstance(part, Question) for part in self.questions):
+            raise TypeError("every part must be a question")
+
     @property
     def label(self) -> str:
         return " + ".join(dict.fromkeys(part.label for part in self.questions))

@@ -146,7 +146,7 @@ def convergence(model: Estimator, *, ax: Axes | None = None) -> Axes:
     """The objective by evaluation, where the fit descends one."""
     found = histories(model)
     if not found:
-        raise _nothing("objective by evaluation", "fit FedCI; others keep theirs in result_.diagnostics")
+        raise _nothing("objective by evaluation", "fit FedCI; for others see result_.fit_diagnostics")
     return rounds.convergence(found, ax=ax)
 
 

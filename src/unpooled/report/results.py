@@ -112,6 +112,7 @@ def result(model: Estimator, lines: list[Line] | None = None) -> dict[str, Any]:
     outcome = model.result_
     study = outcome.study
     overall, hidden = model.summary(alpha=ALPHA).loc[ALL_SITES], hidden_sites(model.result_)
+    diagnostics = withhold(outcome.fit_diagnostics, outcome.sites, hidden)
     bounds = study_bounds(outcome.fit_diagnostics, outcome.context, outcome.counts)
     return {
         "study": study.name,
@@ -134,8 +135,8 @@ def result(model: Estimator, lines: list[Line] | None = None) -> dict[str, Any]:
         "settings": study.method.settings,
         "seed": study.seed,
         "study_hash": study.hash,
-        "structure_weights": outcome.fit_diagnostics.get("weights", {}),
-        "diagnostics": withhold(outcome.fit_diagnostics, outcome.sites, hidden),
+        "structure_weights": diagnostics.get("weights", {}),
+        "diagnostics": diagnostics,
         "minimax_bounds": [] if bounds is None else bounds.to_dict("records"),
         "cost": _cost(outcome, lines),
         "versions": versions(),

@@ -20,7 +20,7 @@ TEMPLATE = """\
 [study]
 name = "my-study"
 seed = 0                        # the same seed gives the same results
-# look = false                  # leave out the diagnostics: balance, overlap and simpler estimates
+# diagnostics = false           # leave out the diagnostics: balance, overlap and simpler estimates
 # min_sites = 2                 # if a site becomes unreachable, start again with at least this many sites
 
 [columns]

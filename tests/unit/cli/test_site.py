@@ -14,7 +14,7 @@ from unpooled.cli.site import app
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.errors import ApprovalError
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import Describe, Described, Statistics, label
+from unpooled.protocol.messages import Describe, Described, Statistics
 from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
@@ -136,7 +136,7 @@ def test_every_method_can_be_reviewed(method, tmp_path):
     told = run("review", tmp_path / "study.toml", "--folder", tmp_path / "north", "--approve")
     assert told.exit_code == 0, told.output
     assert "would answer" in told.stdout
-    assert ("gaps" in told.stdout) == (method == "causal_fi")
+    assert ("missing patterns" in told.stdout) == (method == "causal_fi")
 
 
 def test_a_study_for_other_tables_is_told_as_an_error(folder, asked):
@@ -206,10 +206,10 @@ def test_no_value_of_a_row_is_told_or_kept(tmp_path):
     words = ("review", tmp_path / "study.toml", "--folder", own.folder, "--approve")
     told = "".join(result.output for result in (run(*words), run(*words, "--json")))
     study = read_study(tmp_path / "study.toml")
-    question = Describe(study.columns.model_dump(mode="json"))
+    question = Describe(study.columns)
     reply = answer(open_site("north", own.source, study, own.limits), question)
     assert isinstance(reply, Described)
-    Ledger(own.ledger).record(study.hash, 1, label(question), reply, encode(reply))
+    Ledger(own.ledger).record(study.hash, 1, question.label, reply, encode(reply))
     told += (
         run("ledger", "--folder", own.folder).output + run("ledger", "--folder", own.folder, "--json").output
     )

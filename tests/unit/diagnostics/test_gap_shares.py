@@ -2,15 +2,17 @@
 
 import numpy as np
 
+from oracle import records
 from unpooled.diagnostics.missingness import gap_shares
+from unpooled.protocol.records import IncompleteColumn
 
 SITES = ("a", "b", "c")
 
 
 def scaling(seen, counts=(100, 80, 60)):
-    columns = [["bmi", "numeric", 1], ["stage", "categorical", 2]]
+    columns = (IncompleteColumn("bmi", "numeric", 1), IncompleteColumn("stage", "categorical", 2))
     wide = np.array([[one, two, two] for one, two in seen])
-    return {"incomplete_columns": columns, "counts": list(counts), "seen": wide}
+    return records.scaling(sites=SITES, incomplete_columns=columns, counts=counts, observed=wide)
 
 
 def test_counted_by_site_and_over_all() -> None:
@@ -38,4 +40,4 @@ def test_hidden_sites_are_hidden_here() -> None:
 
 
 def test_nothing_incomplete() -> None:
-    assert gap_shares({"incomplete_columns": []}, SITES, {}) is None
+    assert gap_shares(records.scaling(sites=SITES), SITES, {}) is None

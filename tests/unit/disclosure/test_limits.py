@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from unpooled.coordinator.agreement import reach_agreement
+from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.rounds import Conduct
+from unpooled.coordinator.run import adoption
 from unpooled.disclosure.limits import NONE, Limits, check_cells, check_parameters, check_rows
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import LimitRefusal
+from unpooled.methods import method as methods
 from unpooled.methods.fedci import METHOD
 from unpooled.protocol.messages import Adopt, Refusal
 from unpooled.site.answer import answer
@@ -31,19 +33,16 @@ def _table(rows: int, *, treated: int | None = None, ones: int | None = None) ->
     )
 
 
+def _adoption(agreement: Agreement, values: dict[str, Any]) -> Adopt:
+    study = methods.with_settings(STUDY, "fedci", values)
+    context = METHOD.context(METHOD.Settings(**values), agreement.scaling, 0)
+    return adoption(study, agreement.schema, agreement.scaling, context)
+
+
 def _adopt(tables: dict[str, pd.DataFrame], limits: Limits, structure: str = "projection") -> None:
     def procedure() -> Any:
         agreement = yield from reach_agreement(STUDY)
-        settings = METHOD.Settings(structure=structure, basis=10)
-        yield Adopt(
-            schema=agreement.schema.model_dump(mode="json"),
-            scaling=agreement.scaling,
-            method="fedci",
-            settings=settings.model_dump(mode="json"),
-            context=METHOD.context(settings, agreement.scaling, 0),
-            seed=0,
-            sites=tuple(tables),
-        )
+        yield _adoption(agreement, {"structure": structure} | ({"basis": 10} if structure == "auto" else {}))
 
     for _ in Conduct(procedure(), InProcess(open_sites(STUDY, tables, limits))):
         pass
@@ -93,10 +92,7 @@ def test_a_refused_adoption_is_not_adopted_and_sums_need_rows_too() -> None:
 
     def procedure() -> Any:
         agreement = yield from reach_agreement(STUDY)
-        settings = METHOD.Settings()
-        context = METHOD.context(settings, agreement.scaling, 0)
-        schema, values = (part.model_dump(mode="json") for part in (agreement.schema, settings))
-        yield Adopt(schema, agreement.scaling, "fedci", values, context, 0, tuple(tables))
+        yield _adoption(agreement, {})
 
     for _ in Conduct(procedure(), Watched(sites)):
         pass

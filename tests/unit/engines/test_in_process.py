@@ -10,12 +10,13 @@ from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import DataError, MessageError, StudyError
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import Describe, Described, Statistics, Together
+from unpooled.protocol.messages import Ask, Describe, Described, Together
+from unpooled.protocol.records import Parameters
 from unpooled.study import Study
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a"])
 TABLE = pd.DataFrame({"a": np.arange(6.0), "w": [0, 1] * 3, "y": np.arange(6.0) ** 2})
-QUESTION = Describe(STUDY.columns.model_dump(mode="json"))
+QUESTION = Describe(STUDY.columns)
 
 
 def _engine(**tables: pd.DataFrame) -> InProcess:
@@ -27,7 +28,7 @@ def test_every_site_answers_in_the_order_given_and_bytes_are_counted() -> None:
     replies, traffic = engine.exchange(QUESTION)
     assert engine.sites == tuple(replies) == tuple(traffic) == ("z", "a")
     assert all(isinstance(reply, Described) for reply in replies.values())
-    assert replies["a"].description["rows"] == 4
+    assert replies["a"].description.rows == 4
     for site, reply in replies.items():
         assert traffic[site].down == len(encode(QUESTION))
         assert traffic[site].up == len(encode(reply))
@@ -35,7 +36,7 @@ def test_every_site_answers_in_the_order_given_and_bytes_are_counted() -> None:
 
 def test_what_cannot_travel_is_refused_here_too() -> None:
     with pytest.raises(MessageError):
-        _engine(a=TABLE).exchange(Statistics({"table": object()}))
+        _engine(a=TABLE).exchange(Ask("ridge", Parameters({"table": object()})))
 
 
 def test_a_refusal_is_a_reply() -> None:

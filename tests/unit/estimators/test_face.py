@@ -8,27 +8,29 @@ import numpy as np
 import pytest
 
 import unpooled
+from oracle import records
+from unpooled.coordinator.result import StudyResult
 from unpooled.errors import ResultsError, StudyError
-from unpooled.estimators import ESTIMATORS, FedCI, Result, load, of_study
+from unpooled.estimators import ESTIMATORS, FedCI, load, of_study
+from unpooled.methods.fedci.settings import FedCIContext
 from unpooled.methods.method import METHODS
+from unpooled.protocol.records import Draws
 from unpooled.study import Study
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a"], sites={"n": "north.csv"})
 
 
-def _result() -> Result:
-    return Result(
-        study=Study(**{**STUDY.model_dump(), "seed": 4, "method": {"name": "fedci", "draws": 30}}),
+def _result() -> StudyResult:
+    study = Study(**{**STUDY.model_dump(), "seed": 4, "method": {"name": "fedci", "draws": 30}})
+    context = FedCIContext(np.eye(1), np.zeros((2, 4)), np.zeros((5, 1)), exact=True, share=1.0)
+    return records.model(
+        study,
+        np.arange(8.0).reshape(4, 2),
         sites=("n", "s"),
         counts=(10, 30),
-        schema={"covariates": [], "control": "0", "treated": "1"},
-        scaling={"outcome_sd": 2.0, "sd": np.ones(1)},
-        context={"exact": True},
-        draws={"weights": {"projection": 1.0}},
-        site_effects=np.arange(8.0).reshape(4, 2),
-        diagnostics={"weights": {"projection": 1.0}},
-        cost={"rounds": 3},
-    )
+        context=context,
+        draws=Draws({"weights": {"projection": 1.0}}),
+    ).result_
 
 
 def test_every_method_has_its_estimator() -> None:
@@ -46,10 +48,14 @@ def test_the_constructor_only_stores_and_the_fit_checks() -> None:
 
 
 def test_a_study_file_names_its_estimator() -> None:
-    model = of_study("fedci", {"draws": 50}, seed=9)
+    model = of_study(_asking({"draws": 50}))
     assert (model.seed, model.draws, type(model)) == (9, 50, FedCI)
     with pytest.raises(StudyError, match="did you mean 'draws'"):
-        of_study("fedci", {"drawz": 50}, seed=9)
+        of_study(_asking({"drawz": 50}))
+
+
+def _asking(settings: dict[str, int]) -> Study:
+    return Study(**{**STUDY.model_dump(), "seed": 9, "method": {"name": "fedci", **settings}})
 
 
 def test_averages_weigh_sites_by_their_people() -> None:
@@ -65,10 +71,17 @@ def test_averages_weigh_sites_by_their_people() -> None:
 def test_a_saved_result_comes_back_whole_without_the_addresses_of_tables(tmp_path: Path) -> None:
     result = _result()
     folder = result.save(tmp_path / "model")
-    back = Result.load(folder)
+    back = StudyResult.load(folder)
     assert back.sites == result.sites
     assert back.study.seed == 4
     assert back.cost == result.cost
+    assert (back.schema, back.lost_sites) == (result.schema, result.lost_sites)
+    assert back.fit_diagnostics == result.fit_diagnostics
+    assert back.draws == result.draws
+    for name in ("mean", "sd", "correlation"):
+        np.testing.assert_array_equal(getattr(back.scaling, name), getattr(result.scaling, name))
+    assert isinstance(back.context, FedCIContext)
+    np.testing.assert_array_equal(back.context.inducing, result.context.inducing)
     np.testing.assert_array_equal(back.site_effects, result.site_effects)
     assert b"north.csv" not in b"".join(path.read_bytes() for path in folder.iterdir())
     model = load(folder)

@@ -231,7 +231,7 @@ def test_tables_elsewhere_or_other_tables_are_refused(clean, model) -> None:
 
 def test_a_site_that_the_fit_went_on_without_stays_away(clean, model) -> None:
     lost = up.AIPW(seed=3)
-    lost.result_ = replace(model.result_, left_out={"site9": "no answer"})
+    lost.result_ = replace(model.result_, lost_sites={"site9": "no answer"})
     found = up.refute(lost, STUDY, {**clean, "site9": "nowhere.csv"}, tests=["e_value"])
     assert found.main.estimate == model.ate()
 

@@ -15,10 +15,17 @@ from scipy import stats
 
 from oracle import gaussian_latent as slow
 from unpooled.methods.causal_rff.gaussian import posterior
+<<<<<<< HEAD
 from unpooled.methods.causal_rff.paper.effects import GaussianModel
 from unpooled.methods.causal_rff.paper.functions import StructuralFunctions
 from unpooled.methods.causal_rff.paper.posterior import LatentSampler
 from unpooled.models.outcome_family import OutcomeScale
+=======
+from unpooled.methods.causal_rff.paper.effects import GaussianModel
+from unpooled.methods.causal_rff.paper.functions import StructuralFunctions
+from unpooled.methods.causal_rff.paper.posterior import LatentSampler
+from unpooled.models.outcome_family import OutcomeScale
+>>>>>>> wt-t2
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows, make_rows
 

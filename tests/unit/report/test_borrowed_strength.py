@@ -7,7 +7,9 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from oracle import records
 from unpooled.diagnostics.borrowed_strength import borrowed
+from unpooled.disclosure.by_site import BySite
 from unpooled.report.content import report_content
 from unpooled.report.drawing import draw_borrowed
 from unpooled.report.figures import borrowed_strength
@@ -18,8 +20,8 @@ from unpooled.report.results import result
 SHARES = np.array([[0.86, 0.14], [-0.04, 1.04]])
 TOLD = {
     "chosen": "observed",
-    "observed": {"borrowed": SHARES, "noise": 0.5},
-    "categorical": {"borrowed": np.eye(2)},
+    "observed": {"borrowed": BySite(SHARES, axes=2), "noise": 0.5},
+    "categorical": {"borrowed": BySite(np.eye(2), axes=2)},
 }
 
 
@@ -64,11 +66,9 @@ def test_the_figure_lies_beside_its_shares(tmp_path):
 
 
 def test_a_results_folder_has_the_figure_where_shares_are_told(model, tmp_path):
-    telling = type(model)(model.result_.study, model.draws)
-    telling.result_.diagnostics = TOLD
-    telling.result_.context = {
-        "covariates": 2, "frequencies": [], "rates": [0.5, 0.5], "binary_outcome": False
-    }  # fmt: skip
+    context = records.causal_rff_context(2, rates=np.array([0.5, 0.5]), frequencies=np.zeros((0, 2)))
+    study, effects = model.result_.study, model.result_.site_effects
+    telling = records.model(study, effects, fit_diagnostics=TOLD, context=context)
     for one in (model, telling):
         content = finite(report_content(one, finite(result(one)), None, None))
         drawn = draw_pictures(one, content, tmp_path)

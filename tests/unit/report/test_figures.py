@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from oracle import records
 from unpooled.report.drawing import densities, traffic_table
 from unpooled.report.figures import average, rounds
 
@@ -50,7 +51,7 @@ def test_densities_integrate_to_one(model):
 
 
 def test_draws_that_are_all_the_same_can_still_be_drawn(model):
-    certain = type(model)(model.result_.study, np.full((50, 2), 2.0))
+    certain = records.model(model.result_.study, np.full((50, 2), 2.0))
     assert np.isfinite(densities(certain)["density"]).all()
 
 

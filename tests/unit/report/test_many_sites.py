@@ -6,15 +6,16 @@ import re
 import time
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from unpooled import AIPW, Study
-from unpooled.report.folder import write_report
+from unpooled.report.folder import finite, write_report
 from unpooled.report.pictures import MOST
-from unpooled.report.results import alone
+from unpooled.report.results import _own_lines, result
 
 pytestmark = pytest.mark.slow
 
@@ -31,18 +32,23 @@ def table(seed: int) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def model() -> AIPW:
-    study = Study(treatment="w", outcome="y", covariates=["age", "bmi"], look=True)
+    study = Study(treatment="w", outcome="y", covariates=["age", "bmi"], diagnostics=True)
     return AIPW(draws=100).fit(study, {f"hospital {place}": table(place) for place in range(1, SITES + 1)})
+
+
+def alone(model: AIPW) -> dict[str, Any]:
+    """The content of result.json, of a model that has no results folder."""
+    return finite(result(model, _own_lines(model)))
 
 
 @pytest.fixture(scope="module")
 def folder(model: AIPW, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("many")
-    result = alone(model)
+    content = alone(model)
 
     def quick() -> bool:
         began = time.process_time()
-        write_report(model, result, folder)
+        write_report(model, content, folder)
         return (time.process_time() - began) / slowness() < SECONDS
 
     # One of a few is enough, on a machine that is as slow as it is: its other work is not what is measured.

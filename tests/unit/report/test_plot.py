@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 import unpooled
 from unpooled import plot
-from unpooled.diagnostics.look import look as look_at_study
 from unpooled.diagnostics.missingness import missingness
+from unpooled.disclosure.by_site import BySite
 from unpooled.errors import StudyError
 
 
@@ -37,7 +37,7 @@ def fitted(people):
 
 
 @pytest.fixture(scope="module")
-def look():
+def diagnostics():
     estimates = {"estimate": [1.0, 2.0, 1.5], "lower": [0.0, 1.0, 0.5], "upper": [2.0, 3.0, 2.5]}
     return SimpleNamespace(
         overlap=pd.DataFrame(
@@ -127,52 +127,52 @@ def test_without_a_table_the_remedy_is_to_attach_it(fitted, tmp_path):
         plot.sorted_effects(loaded, site="north")
 
 
-def test_sites_left_out_are_seen_before_the_doubly_robust_estimate_of_all(look, fitted):
-    ax = plot.leave_one_out(look, study=fitted.result_.study)
+def test_sites_left_out_are_seen_before_the_doubly_robust_estimate_of_all(diagnostics, fitted):
+    ax = plot.leave_one_out(diagnostics, study=fitted.result_.study)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["north", "south", "east"]
     assert (ax.patches[0].get_x(), ax.patches[0].get_width()) == (1.0, 2.0)
     assert ax.get_xlabel() == "average effect on weight (kg)"
-    assert plot.leave_one_out(look).get_xlabel() == "average effect on the outcome"
+    assert plot.leave_one_out(diagnostics).get_xlabel() == "average effect on the outcome"
 
 
-def test_the_models_own_estimate_stands_above_simpler_ones(look, fitted):
-    ax = plot.comparators(look, fitted)
+def test_the_models_own_estimate_stands_above_simpler_ones(diagnostics, fitted):
+    ax = plot.comparators(diagnostics, fitted)
     assert [label.get_text() for label in ax.get_yticklabels()][:2] == ["this study", "unadjusted difference"]
     assert ax.texts[0].get_text().startswith(f"{fitted.ate():.2f}  [{fitted.ate_interval()[0]:.2f}")
     assert ax.get_xlabel() == "average effect on weight (kg)"
 
 
-def test_without_a_model_no_estimator_stands_out(look, fitted):
-    ax = plot.comparators(look, study=fitted.result_.study)
+def test_without_a_model_no_estimator_stands_out(diagnostics, fitted):
+    ax = plot.comparators(diagnostics, study=fitted.result_.study)
     assert len(ax.texts) == 3
     assert {text.get_weight() for text in ax.texts} == {"normal"}
     assert ax.get_xlabel() == "average effect on weight (kg)"
 
 
 @pytest.mark.slow
-def test_a_real_look_can_be_drawn(people, fitted):
-    found = look_at_study(fitted.result_.study, people)
+def test_real_diagnostics_can_be_drawn(people, fitted):
+    found = unpooled.diagnose(fitted.result_.study, people)
     for draw in (plot.overlap, plot.love, plot.leave_one_out, plot.comparators):
         draw(found).get_figure().draw_without_rendering()
     assert len(plot.overlap_by_site(found)) == 2
 
 
-def test_every_figure_is_drawn_in_the_callers_axes(fitted, look, model):
+def test_every_figure_is_drawn_in_the_callers_axes(fitted, diagnostics, model):
     study = unpooled.Study(treatment="w", outcome="y", covariates=["a"], incomplete=["b"])
     rng = np.random.default_rng(1)
     table = pd.DataFrame({"w": [0, 1] * 20, "y": rng.normal(size=40), "a": rng.normal(size=40)})
     table["b"] = np.where(np.arange(40) % 4, table["a"] ** 2, np.nan)
-    shares = np.eye(2)
+    shares = BySite(np.eye(2), axes=2)
     telling = SimpleNamespace(
         result_=SimpleNamespace(
-            diagnostics={"chosen": "observed", "observed": {"borrowed": shares}}, sites=("north", "south")
+            fit_diagnostics={"chosen": "observed", "observed": {"borrowed": shares}}, sites=("north", "south")
         )
     )
     drawn = {
         "ate": (fitted,), "forest": (fitted,), "traffic": (fitted,), "convergence": (model,),
-        "borrowed": (telling,), "overlap": (look,), "love": (look,), "leave_one_out": (look,),
-        "comparators": (look,), "missing": (missingness(study, {"n": table[:18], "s": table[18:]}),),
+        "borrowed": (telling,), "missing": (missingness(study, {"n": table[:18], "s": table[18:]}),),
         "sensitivity": (shifted(),),
+        **dict.fromkeys(("overlap", "love", "leave_one_out", "comparators"), (diagnostics,)),
     }  # fmt: skip
     drawn |= {"effect_by": (fitted, "age"), "sorted_effects": (fitted,)}
     assert {*drawn, "overlap_by_site"} == set(plot.__all__)
@@ -181,13 +181,13 @@ def test_every_figure_is_drawn_in_the_callers_axes(fitted, look, model):
         site = {"site": "north"} if name in ("effect_by", "sorted_effects") else {}
         assert getattr(plot, name)(*given, **site, ax=ax) is ax, name
         assert ax.has_data() and ax.get_title(loc="left"), name
-    assert len(plot.overlap_by_site(look)) == 1
+    assert len(plot.overlap_by_site(diagnostics)) == 1
 
 
-def test_what_was_not_told_cannot_be_drawn(fitted, look):
-    silent = SimpleNamespace(**{name: frame[:0] for name, frame in vars(look).items()})
+def test_what_was_not_told_cannot_be_drawn(fitted, diagnostics):
+    silent = SimpleNamespace(**{name: frame[:0] for name, frame in vars(diagnostics).items()})
     empty = SimpleNamespace(shares=pd.DataFrame(index=["all sites"]), patterns=pd.DataFrame())
-    together = SimpleNamespace(overlap=look.overlap.assign(site="all sites"))
+    together = SimpleNamespace(overlap=diagnostics.overlap.assign(site="all sites"))
     assert plot.overlap(together).containers
     given = {plot.missing: empty, plot.borrowed: fitted, plot.convergence: fitted}
     given |= dict.fromkeys((plot.overlap, plot.love, plot.leave_one_out, plot.comparators), silent) | {

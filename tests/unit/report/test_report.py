@@ -14,15 +14,16 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from oracle import records
 from unpooled import AIPW, Study
 from unpooled.cli.app import app
+from unpooled.disclosure.by_site import BySite, Trace, withhold
 from unpooled.errors import ResultsError
 from unpooled.report import write_results
-from unpooled.report.by_site import told
 from unpooled.report.folder import read_result, write_report
 from unpooled.report.page import significant
 
-STUDY = Study(treatment="w", outcome="y", covariates=["age", "bmi"], look=True)
+STUDY = Study(treatment="w", outcome="y", covariates=["age", "bmi"], diagnostics=True)
 HIDDEN = {"tiny": 3, "small": 22}
 """Nothing is shown of the first, which has too few people, nor of the second, which would give it away."""
 
@@ -124,13 +125,8 @@ def test_names_are_no_markup(model, tmp_path: Path) -> None:
         units={f"y{NAME}": NAME},
         method={"name": "fedci"},
     )
-    odd = type(model)(study, model.draws)
-    odd.result_.sites = (f"north{NAME}", "south")
-    odd.result_.left_out = {f"west{NAME}": NAME}
-    odd.result_.cost = {
-        **odd.result_.cost,
-        **{way: {f"north{NAME}": 9, "south": 8} for way in ("bytes_up", "bytes_down")},
-    }
+    effects, sites = model.result_.site_effects, (f"north{NAME}", "south")
+    odd = records.model(study, effects, sites, lost_sites={f"west{NAME}": NAME})
     raw = (write_results(odd, tmp_path / "results") / "report.html").read_text(encoding="utf-8")
     assert "<script" not in raw
     assert all(f"{what}{NAME}" in unescape(raw) for what in ("w", "y", "x", "north", "west"))
@@ -140,29 +136,32 @@ def test_names_are_no_markup(model, tmp_path: Path) -> None:
 # -------------------------------------------------------------------- what it must say
 
 
-def test_a_study_that_was_not_looked_at_says_so_and_what_to_do(model, tmp_path: Path) -> None:
+def test_a_study_without_diagnostics_says_so_and_what_to_do(model, tmp_path: Path) -> None:
     page = page_of(model, tmp_path / "results")
     assert "The sites were not asked for balance and overlap" in page
-    assert "look = false" in page and "look=True" in page
+    assert "diagnostics = false" in page and "diagnostics=True" in page
     assert "PASS" not in page and "FAIL" not in page
 
 
 def test_sites_without_an_answer_and_sites_not_shown_are_named(model, tmp_path: Path) -> None:
-    one = type(model)(model.result_.study, np.random.default_rng(1).normal(1.0, 0.1, (50, 3)))
-    one.result_.sites, one.result_.counts = ("north", "south", "tiny"), (60, 90, 3)
-    one.result_.left_out = {"west": "no answer within 600 s"}
-    traffic = dict.fromkeys(one.result_.sites, 10)
-    one.result_.cost = {**one.result_.cost, "bytes_up": traffic, "bytes_down": traffic}
+    effects = np.random.default_rng(1).normal(1.0, 0.1, (50, 3))
+    sites, lost = ("north", "south", "tiny"), {"west": "no answer within 600 s"}
+    one = records.model(model.result_.study, effects, sites, (60, 90, 3), lost_sites=lost)
     page = page_of(one, tmp_path / "results")
     assert "No number rests on: west (no answer within 600 s)." in page
     assert "Not shown by themselves: tiny (fewer than 10 people), north (so that" in page
 
 
 def test_a_study_of_small_sites_alone_has_a_report(model, tmp_path: Path) -> None:
-    one = type(model)(model.result_.study, model.draws)
-    one.result_.counts = (9, 60)
-    one.result_.diagnostics = {"chosen": "observed", "observed": {"borrowed": np.eye(2), "noise": 0.5}}
-    one.result_.context = {"covariates": 2, "frequencies": [], "rates": [0.5, 0.5], "binary_outcome": False}
+    told = {"chosen": "observed", "observed": {"borrowed": BySite(np.eye(2), axes=2), "noise": 0.5}}
+    context = records.causal_rff_context(2, rates=np.array([0.5, 0.5]), frequencies=np.zeros((0, 2)))
+    one = records.model(
+        model.result_.study,
+        model.result_.site_effects,
+        counts=(9, 60),
+        fit_diagnostics=told,
+        context=context,
+    )
     folder = write_results(one, tmp_path / "results")
     shown = json.loads((folder / "report.json").read_text())
     assert shown["sites"] == [] and shown["borrowed"] is None
@@ -242,13 +241,13 @@ def test_nothing_is_told_of_small_sites_by_themselves(fitted: AIPW, results: Pat
     assert set(read_result(results)["hidden"]) == set(HIDDEN)
     of_them = fitted.summary().loc[list(HIDDEN), ["ate", "variance", "sd", "lower", "upper"]].to_numpy()
     places = [fitted.result_.sites.index(site) for site in HIDDEN]
-    exact = fitted.result_.diagnostics["sites"]
+    exact = fitted.result_.fit_diagnostics["sites"]
     secret = {
         f"{value:.8g}"
         for value in [
             *of_them.ravel(),
             *fitted.result_.site_effects[:, places].ravel(),
-            *(exact[name][place] for name in ("estimate", "standard_error") for place in places),
+            *(exact[name].values[place] for name in ("estimate", "standard_error") for place in places),
         ]
     }
     told_in = [results / name for name in ("report.html", "report.json", "result.json", "summary.csv")]
@@ -265,10 +264,43 @@ def test_nothing_is_told_of_small_sites_by_themselves(fitted: AIPW, results: Pat
 
 def test_what_a_fit_tells_of_two_sites_is_withheld_if_one_is_hidden() -> None:
     pair = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
-    diagnostics = {"borrowed": pair, "history": [1.0, 2.0, 3.0], "fixed": {"weights": [0.2, 0.3, 0.5]}}
-    found = told(diagnostics, ("a", "b", "c"), {"b"})
+    weights, history = BySite(np.array([0.2, 0.3, 0.5])), Trace((1.0, 2.0, 3.0))
+    diagnostics = {"borrowed": BySite(pair, axes=2), "history": history, "fixed": {"weights": weights}}
+    found = withhold(diagnostics, ("a", "b", "c"), {"b"})
     np.testing.assert_array_equal(np.isnan(found["borrowed"])[[0, 2]][:, [0, 2]], False)
     assert np.isnan(found["borrowed"]).sum() == 5
     np.testing.assert_array_equal(found["fixed"]["weights"], [0.2, np.nan, 0.5])
     assert found["history"] == [1.0, 2.0, 3.0]
     assert not np.isnan(pair).any(), "the model keeps its own"
+
+
+def test_a_diagnostic_that_no_method_has_yet_is_withheld_of_hidden_sites(model, tmp_path: Path) -> None:
+    """What is hidden follows from the type, not from a list of names; so for factors of pairs of sites."""
+    sites, counts = ("north", "south", "tiny", "west"), (60, 90, 3, 70)
+    factors = 1000.0 + 0.0625 * np.arange(48.0).reshape(4, 4, 3)
+    unheard = 2000.0 + 0.0625 * np.arange(4.0)
+    told = {
+        "unheard": BySite(unheard),
+        "weights": BySite(unheard + 100.0),
+        "nested": {"deeper": {"transfer": BySite(factors, axes=2)}},
+        "rounds": 7,
+        "path": Trace((0.5, 0.25)),
+    }
+    effects = np.random.default_rng(1).normal(1.0, 0.1, (50, 4))
+    one = records.model(model.result_.study, effects, sites, counts, fit_diagnostics=told)
+    folder = write_results(one, tmp_path / "results")
+    found = read_result(folder)
+    assert set(found["hidden"]) == {"tiny", "north"}
+    assert found["diagnostics"]["unheard"] == [None, unheard[1], None, unheard[3]]
+    assert found["structure_weights"] == [None, unheard[1] + 100.0, None, unheard[3] + 100.0]
+    pairs = found["diagnostics"]["nested"]["deeper"]["transfer"]
+    for row, to in enumerate(sites):
+        for column, of in enumerate(sites):
+            hidden = {to, of} & {"tiny", "north"}
+            assert pairs[row][column] == ([None] * 3 if hidden else factors[row, column].tolist())
+    assert (found["diagnostics"]["rounds"], found["diagnostics"]["path"]) == (7, [0.5, 0.25])
+    shown = np.zeros((4, 4), dtype=bool)
+    shown[np.ix_([1, 3], [1, 3])] = True
+    secret = {f"{value:.8g}" for value in (*factors[~shown].ravel(), *unheard[[0, 2]])}
+    for name in ("result.json", "report.json", "report.html"):
+        assert not numbers((folder / name).read_text(encoding="utf-8")) & secret, name

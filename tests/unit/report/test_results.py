@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from oracle import records
 from unpooled.errors import ResultsError
 from unpooled.report import claim, write_results
 from unpooled.report.folder import finite
@@ -143,7 +144,7 @@ def test_a_file_in_the_way_is_refused(tmp_path):
 def test_effects_that_are_no_numbers_become_null_and_lose_no_file(model, study, tmp_path, lost):
     draws = np.random.default_rng(1).normal([3.0, 4.0], 0.5, (200, 2))
     draws[:, lost] = np.nan
-    folder = write_results(type(model)(study, draws), tmp_path / "results")
+    folder = write_results(records.model(study, draws), tmp_path / "results")
     content = json.loads((folder / "result.json").read_text())
     assert content["ate"] is None
     assert (folder / "figures" / "posterior.png").exists()

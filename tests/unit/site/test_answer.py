@@ -9,23 +9,32 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from oracle import records
 from unpooled.coordinator.agreement import reach_agreement
 from unpooled.coordinator.rounds import Conduct
+<<<<<<< HEAD
 from unpooled.data.stored_columns import describe
+=======
+from unpooled.coordinator.run import adoption
+from unpooled.data.stored_columns import describe
+>>>>>>> wt-t2
 from unpooled.disclosure.limits import NONE
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import StudyError
+from unpooled.maths.streams import stream
+from unpooled.methods import method as methods
 from unpooled.methods.fedci import METHOD
 from unpooled.protocol.codec import encode
 from unpooled.protocol.messages import (
-    Adopt,
     Adopted,
     Ask,
+    Centre,
     Describe,
     Described,
-    Gaps,
     Message,
+    MissingPatterns,
     Patterns,
+    Question,
     Refusal,
     Replies,
     Statistics,
@@ -33,13 +42,21 @@ from unpooled.protocol.messages import (
     Summary,
     Together,
 )
-from unpooled.protocol.records import Parameters
+from unpooled.protocol.records import Draws, Parameters
 from unpooled.site.answer import answer
 from unpooled.site.effects import conditional_effects
 from unpooled.site.site import Site, folds
 from unpooled.study import Study, agree
 
-STUDY = Study(treatment="w", outcome="y", covariates=["a", "b"])
+STUDY = methods.spelled_out(
+    Study(
+        treatment="w",
+        outcome="y",
+        covariates=["a", "b"],
+        method={"name": "fedci", "structure": "projection"},
+    )
+)
+SETTINGS = METHOD.Settings(structure="projection")
 RIDGE = Ask("ridge", Parameters(fixed={"fold": np.array([-1])}))
 
 
@@ -51,32 +68,18 @@ def _table(rows: int, seed: int = 0) -> pd.DataFrame:
     )
 
 
-def _questions(table: pd.DataFrame) -> list[Message]:
+def _questions(table: pd.DataFrame) -> list[Question]:
     """Every kind of question, in the order of a study."""
-    schema = agree({"s": describe(table, STUDY.columns)}, STUDY.columns).model_dump(mode="json")
-    settings = METHOD.Settings(structure="projection")
-    scaling: dict[str, Any] = {
-        "mean": np.zeros(2),
-        "sd": np.ones(2),
-        "outcome_mean": 0.0,
-        "outcome_sd": 1.0,
-        "correlation": np.eye(2),
-        "site_moments": np.zeros((1, 4)),
-        "binary_rate": np.full(2, np.nan),
-        "counts": [len(table)],
-        "incomplete_mean": np.zeros(0),
-        "incomplete_sd": np.ones(0),
-    }
-    context = METHOD.context(settings, scaling, 0)
-    values = settings.model_dump(mode="json")
+    schema = agree({"s": describe(table, STUDY.columns)}, STUDY.columns)
+    scaling = records.scaling(sites=("s",), counts=(len(table),))
     return [
-        Describe(STUDY.columns.model_dump(mode="json")),
+        Describe(STUDY.columns),
         Summarise(schema),
-        Summarise(schema, {"complete": np.zeros(3), "incomplete": np.zeros(0)}),
-        Adopt(schema, scaling, "fedci", values, context, 0, ("s",)),
+        Summarise(schema, Centre(np.zeros(3), np.zeros(0))),
+        adoption(STUDY, schema, scaling, METHOD.context(SETTINGS, scaling, 0)),
         RIDGE,
         Together((RIDGE, RIDGE)),
-        Gaps(schema, np.zeros(4)),
+        MissingPatterns(schema, np.zeros(4)),
     ]
 
 
@@ -108,8 +111,8 @@ def test_statistics_are_sums_over_the_people_present() -> None:
     assert isinstance(reply, Statistics)
     treated = table[table["w"] == 1]
     features = np.column_stack([np.ones(10), treated[["a", "b"]]])
-    np.testing.assert_allclose(reply.total["moment"][0, 1], features.T @ treated["y"])
-    np.testing.assert_allclose(reply.total["gram"][0, 1], (features.T @ features)[np.tril_indices(3)])
+    np.testing.assert_allclose(reply.summed["moment"][0, 1], features.T @ treated["y"])
+    np.testing.assert_allclose(reply.summed["gram"][0, 1], (features.T @ features)[np.tril_indices(3)])
 
 
 @dataclass(frozen=True)
@@ -139,17 +142,17 @@ def test_a_stage_that_is_not_the_methods_is_refused() -> None:
 
 def test_effects_wait_for_a_study_to_be_adopted() -> None:
     with pytest.raises(StudyError, match="adopted"):
-        conditional_effects(Site("s", _table(20), STUDY.columns), {}, _table(3))
+        conditional_effects(Site("s", _table(20), STUDY.columns), Draws(), _table(3))
 
 
 def test_folds_spread_each_arm_evenly_and_replay() -> None:
     treatment = np.array([1.0] * 9 + [0.0] * 14)
-    found = folds(treatment, 4, [7, 2, 0])
+    found = folds(treatment, 4, stream(7, "folds", 0))
     for arm in (0.0, 1.0):
         counts = np.bincount(found[treatment == arm], minlength=4)
         assert counts.max() - counts.min() <= 1
-    np.testing.assert_array_equal(found, folds(treatment, 4, [7, 2, 0]))
-    assert not np.array_equal(found, folds(treatment, 4, [7, 2, 1]))
+    np.testing.assert_array_equal(found, folds(treatment, 4, stream(7, "folds", 0)))
+    assert not np.array_equal(found, folds(treatment, 4, stream(7, "folds", 1)))
 
 
 def test_sites_standardise_by_the_numbers_of_all_of_them() -> None:
@@ -158,10 +161,8 @@ def test_sites_standardise_by_the_numbers_of_all_of_them() -> None:
 
     def procedure() -> Any:
         agreement = yield from reach_agreement(STUDY)
-        settings = METHOD.Settings(structure="projection")
-        context = METHOD.context(settings, agreement.scaling, 0)
-        schema = agreement.schema.model_dump(mode="json")
-        yield Adopt(schema, agreement.scaling, "fedci", settings.model_dump(), context, 0, tuple(tables))
+        context = METHOD.context(SETTINGS, agreement.scaling, 0)
+        yield adoption(STUDY, agreement.schema, agreement.scaling, context)
 
     for _ in Conduct(procedure(), InProcess(sites)):
         pass

@@ -10,19 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oracle.records import scaling
 from unpooled.errors import ApprovalError, ResultsError
 from unpooled.methods.fedci import METHOD
+from unpooled.methods.method import spelled_out
 from unpooled.protocol.messages import (
     Adopt,
     Ask,
+    Centre,
     Describe,
-    Described,
-    Gaps,
-    Message,
+    MissingPatterns,
+    Question,
+    Statistics,
     Summarise,
     Together,
     Vjp,
 )
+from unpooled.protocol.records import Parameters
 from unpooled.site.approval import Approvals, permit
 from unpooled.study import ColumnSchema, Schema, Study
 
@@ -33,14 +37,20 @@ VALUES: dict[str, Any] = {
     "covariates": ["a", "b"],
     "method": {"name": "fedci", "draws": 50},
 }
-STUDY = Study(**VALUES)
+STUDY = spelled_out(Study(**VALUES))
 SCHEMA = Schema(
+<<<<<<< HEAD
     covariates=(ColumnSchema(name="a", kind="numeric"), ColumnSchema(name="b", kind="binary")),
     control="0",
     treated="1",
 ).model_dump(mode="json")
+=======
+    covariates=(ColumnSchema(name="a", kind="numeric"), ColumnSchema(name="b", kind="binary")), control="0", treated="1"
+)
+>>>>>>> wt-t2
 SETTINGS = METHOD.Settings(draws=50).model_dump(mode="json")
-ADOPT = Adopt(SCHEMA, {}, "fedci", SETTINGS, {}, 0, ("north",))
+SCALING = scaling()
+ADOPT = Adopt(SCHEMA, SCALING, "fedci", SETTINGS, {}, 0, ("north",))
 
 
 @pytest.fixture
@@ -112,13 +122,12 @@ def test_a_damaged_file_approves_nothing(approvals: Approvals, tmp_path: Path) -
         approvals.decide(STUDY, approved=True)
 
 
-OWN: dict[str, Message] = {
-    "describe": Describe(STUDY.columns.model_dump(mode="json")),
-    "summarise": Summarise(SCHEMA, {"complete": np.zeros(3), "incomplete": np.zeros(0)}),
+OWN: dict[str, Question] = {
+    "describe": Describe(STUDY.columns),
+    "summarise": Summarise(SCHEMA, Centre(np.zeros(3), np.zeros(0))),
     "adopt": ADOPT,
-    "adopt with defaults left out": replace(ADOPT, settings={"draws": 50}),
-    "ask": Ask("ridge", {}),
-    "pull back": Vjp("projection", {}, {}),
+    "ask": Ask("ridge", Parameters()),
+    "vjp": Vjp("projection", Parameters(), Statistics()),
 }
 
 
@@ -128,21 +137,24 @@ def test_questions_of_the_study_are_permitted(what: str) -> None:
     permit(STUDY, Together((OWN[what], Together((OWN[what],)))))
 
 
-OTHERS: dict[str, tuple[Message, str]] = {
+def _with(**changed: Any) -> Schema:
+    return SCHEMA.model_copy(update=changed)
+
+
+OTHERS: dict[str, tuple[Question, str]] = {
     "other columns": (
-        Describe(Study(**{**VALUES, "covariates": ["a", "diagnosis"]}).columns.model_dump(mode="json")),
+        Describe(Study(**{**VALUES, "covariates": ["a", "diagnosis"]}).columns),
         "other columns",
     ),
-    "sums of fewer": (Summarise({**SCHEMA, "covariates": SCHEMA["covariates"][:1]}), "other columns"),
-    "sums of nonsense": (Summarise(3), "other columns"),
-    "gaps": (Gaps(SCHEMA, np.zeros(4)), "gaps"),
-    "another schema": (replace(ADOPT, schema={**SCHEMA, "covariates": []}), "other columns"),
+    "sums of fewer": (Summarise(_with(covariates=SCHEMA.covariates[:1])), "other columns"),
+    "missing values": (MissingPatterns(SCHEMA, np.zeros(4)), "missing values, of which the study has none"),
+    "another schema": (replace(ADOPT, schema=_with(covariates=())), "other columns"),
     "another method": (replace(ADOPT, method="causal_rff"), "another method"),
     "other settings": (replace(ADOPT, settings={**SETTINGS, "draws": 51}), "other settings"),
+    "settings left out": (replace(ADOPT, settings={"draws": 50}), "other settings"),
     "unknown settings": (replace(ADOPT, settings={"darws": 50}), "other settings"),
     "no settings": (replace(ADOPT, settings=3), "other settings"),
     "another seed": (replace(ADOPT, seed=1), "another seed"),
-    "a reply": (Described({}), "no question"),
 }
 
 
@@ -154,9 +166,9 @@ def test_a_question_of_another_study_is_refused(what: str) -> None:
             permit(STUDY, asked)
 
 
-def test_gaps_may_be_asked_about_where_columns_are_incomplete() -> None:
+def test_missing_values_may_be_asked_about_where_columns_are_incomplete() -> None:
     study = Study(**{**VALUES, "incomplete": ["u"], "method": {"name": "causal_fi"}})
-    schema = {**SCHEMA, "incomplete": [{"name": "u", "kind": "numeric"}]}
-    permit(study, Gaps(schema, np.zeros(5)))
-    with pytest.raises(ApprovalError, match="gaps in other columns"):
-        permit(study, Gaps(SCHEMA, np.zeros(5)))
+    schema = _with(incomplete=(ColumnSchema(name="u", kind="numeric"),))
+    permit(study, MissingPatterns(schema, np.zeros(5)))
+    with pytest.raises(ApprovalError, match="missing values of other columns"):
+        permit(study, MissingPatterns(SCHEMA, np.zeros(5)))

@@ -13,14 +13,14 @@ from unpooled.disclosure.limits import Limits
 from unpooled.errors import MessageError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Asked, open_reply
-from unpooled.protocol.messages import Describe, Described, Message, Refusal
+from unpooled.protocol.messages import Adopted, Describe, Described, Message, Refusal, Summarise, Together
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import Gateway
 from unpooled.site.ledger import entries, verify
 
 STUDY = study()
-QUESTION = Describe(STUDY.columns.model_dump(mode="json"))
+QUESTION = Describe(STUDY.columns)
 
 
 def folder(tmp_path: Path, **more: object) -> SiteFolder:
@@ -143,6 +143,26 @@ def test_a_defect_of_the_ledger_itself_is_refused(tmp_path: Path, monkeypatch) -
 @pytest.mark.parametrize("envelope", [b"", b"\x00" * 40, Asked("{", b"", 1, b"").seal()])
 def test_other_bytes_are_refused_in_words(tmp_path: Path, envelope: bytes) -> None:
     assert isinstance(asked(approved(folder(tmp_path)), envelope), Refusal)
+
+
+def _unchecked(*parts: Message) -> Together:
+    """As another program might send it."""
+    together = Together((QUESTION,))
+    object.__setattr__(together, "questions", parts)
+    return together
+
+
+NONSENSE: dict[str, Message] = {
+    "sums of no schema": Summarise(3),  # type: ignore[arg-type]
+    "a reply": Adopted(3),
+    "a reply among questions": _unchecked(QUESTION, Adopted(3)),
+    "nonsense among questions": Together((QUESTION, Together((Summarise(3),)))),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+def test_messages_that_are_no_questions_are_refused(tmp_path: Path, what: str) -> None:
+    assert isinstance(asked(approved(folder(tmp_path)), sealed(NONSENSE[what])), Refusal)
 
 
 def test_an_old_reply_answers_no_new_question(tmp_path: Path) -> None:

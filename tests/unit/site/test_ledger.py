@@ -63,7 +63,7 @@ def test_a_line_says_what_left_without_its_numbers(path: Path) -> None:
         "ridge: statistics",
         "Statistics",
     )
-    assert first.shapes == ("total.gram: 1x2x6", "total.moment: 1x2x3")
+    assert first.shapes == ("summed.gram: 1x2x6", "summed.moment: 1x2x3")
     assert first.bytes == len(encode(REPLY))
     assert first.digest == hashlib.sha256(encode(REPLY)).hexdigest()
     assert first.time.endswith("+00:00")
@@ -97,8 +97,8 @@ def test_what_a_reply_of_several_parts_reveals_is_what_each_part_does(path: Path
     assert revealed(question, together, {}) == f"{Statistics.reveals}; {Gradient.reveals}"
     _record(path, reply=together)
     (entry,) = entries(path)
-    assert entry.shapes[0] == "replies.0.total.gram: 1x2x6"
-    assert entry.shapes[-1] == "replies.2.total.a: 3"
+    assert entry.shapes[0] == "replies.0.summed.gram: 1x2x6"
+    assert entry.shapes[-1] == "replies.2.gradient.a: 3"
 
 
 def test_levels_of_a_column_are_counted_and_not_named(path: Path) -> None:

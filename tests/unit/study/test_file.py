@@ -155,7 +155,7 @@ def test_where_the_tables_lie_does_not_change_the_hash(tmp_path: Path) -> None:
     same = Study(
         name="quit",
         seed=7,
-        look=True,
+        diagnostics=True,
         treatment="w",
         outcome="y",
         covariates=["age"],

@@ -1,1 +1,1 @@
-"""Observed confounders: the outcome regressed on random Fourier features, coefficients shared in part."""
+"""RegressionCandidate confounders: the outcome regressed on random Fourier features, coefficients shared in part."""

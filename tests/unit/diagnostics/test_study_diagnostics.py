@@ -1,4 +1,4 @@
-"""What a look tells: against pandas, statsmodels, worked numbers, and studies that ought to pass or fail."""
+"""Diagnostics against pandas, statsmodels and worked numbers, and of studies that ought to pass or fail."""
 
 from __future__ import annotations
 
@@ -10,16 +10,27 @@ import pytest
 from statsmodels.stats.meta_analysis import combine_effects
 from unpooled.diagnostics.look import StudyDiagnostics, look, look_at
 
+from oracle.records import diagnostic_statistics
 from unpooled import AIPW, Study, load
 from unpooled.diagnostics.balance import balance
 from unpooled.diagnostics.checks import agreement_check, balance_check, comparison_check
+<<<<<<< HEAD:tests/unit/diagnostics/test_look.py
 from unpooled.diagnostics.heterogeneity import comparators, leave_one_out, pooled, site_estimates
 from unpooled.diagnostics.overlap import extreme, outside_support
 from unpooled.errors import FitError, StudyError
 from unpooled.methods.diagnostics.balance import Regressors
+=======
+from unpooled.diagnostics.heterogeneity import comparators
+from unpooled.diagnostics.heterogeneity import leave_one_out, pooled, site_estimates
+from unpooled.diagnostics.overlap import extreme, outside_support
+from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, diagnose
+from unpooled.errors import FitError, StudyError
+from unpooled.methods.diagnostics.balance import Regressors
+from unpooled.methods.diagnostics.rounds import Unavailable
+>>>>>>> wt-t2:tests/unit/diagnostics/test_study_diagnostics.py
 from unpooled.study import ALL_SITES
 
-STUDY = Study(treatment="w", outcome="y", covariates=["a", "b"], look=True)
+STUDY = Study(treatment="w", outcome="y", covariates=["a", "b"], diagnostics=True)
 
 
 def tables(confounding: float, effects: tuple[float, ...] = (1.0, 1.0, 1.0)) -> dict[str, pd.DataFrame]:
@@ -39,7 +50,7 @@ def verdicts(seen: StudyDiagnostics) -> dict[str, bool]:
 # ------------------------------------------------------------------------------- Table 1
 
 
-def with_holes() -> dict[str, pd.DataFrame]:
+def with_missing_values() -> dict[str, pd.DataFrame]:
     rng, made = np.random.default_rng(3), {}
     for site, rows in (("north", 110), ("south", 125)):
         frame = pd.DataFrame(
@@ -61,12 +72,12 @@ def with_holes() -> dict[str, pd.DataFrame]:
 
 @pytest.mark.slow
 def test_table_one_is_what_pandas_groups() -> None:
-    made = with_holes()
+    made = with_missing_values()
     study = Study(
         treatment="w", outcome="y", covariates=["age", "flag", "level"], incomplete=["u", "v"],
-        method={"name": "causal_fi"}, look=True,
+        method={"name": "causal_fi"}, diagnostics=True,
     )  # fmt: skip
-    found = look(study, made).table_one.set_index(["site", "feature"])
+    found = diagnose(study, made).table_one.set_index(["site", "feature"])
     assert not found["withheld"].any()
     for site, frame in {**made, ALL_SITES: pd.concat(made.values())}.items():
         wide = frame.assign(**{"level=mid": frame["level"] == "mid", "level=top": frame["level"] == "top"})
@@ -88,7 +99,7 @@ def test_table_one_is_what_pandas_groups() -> None:
 
 @pytest.mark.slow
 def test_a_trial_passes_every_check() -> None:
-    seen = look(STUDY, tables(0.0))
+    seen = diagnose(STUDY, tables(0.0))
     assert verdicts(seen) == {
         "common support": True,
         "effective sample size": True,
@@ -102,7 +113,7 @@ def test_a_trial_passes_every_check() -> None:
 
 @pytest.mark.slow
 def test_strong_confounding_fails_support_and_balance() -> None:
-    seen = look(STUDY, tables(6.0))
+    seen = diagnose(STUDY, tables(6.0))
     found = verdicts(seen)
     assert not found["common support"]
     assert not found["balance after weighting"]
@@ -115,7 +126,7 @@ def test_strong_confounding_fails_support_and_balance() -> None:
 
 @pytest.mark.slow
 def test_sites_that_disagree_are_told() -> None:
-    seen = look(STUDY, tables(0.5, (0.0, 1.0, 4.0)))
+    seen = diagnose(STUDY, tables(0.5, (0.0, 1.0, 4.0)))
     assert not verdicts(seen)["sites agree"]
     assert seen.heterogeneity["i_squared"] > 0.8
 
@@ -135,9 +146,9 @@ def test_thresholds_are_inclusive_and_what_is_not_known_is_not_judged() -> None:
 def test_support_and_extremes_are_shares_to_the_nearest_five_people() -> None:
     people = np.zeros((2, 20))
     people[0, :3], people[1, 2:5], people[1, 19] = (7, 6, 40), (40, 30, 3), 2
-    looked = {"total": {"histogram": people}}
-    assert outside_support(looked) == 50 / 128  # 7 + 6 + 30 + 3 + 2 = 48
-    assert extreme(looked) == 15 / 128  # 7 + 6 + 2
+    statistics = diagnostic_statistics(summed={"histogram": people})
+    assert outside_support(statistics) == 50 / 128  # 7 + 6 + 30 + 3 + 2 = 48
+    assert extreme(statistics) == 15 / 128  # 7 + 6 + 2
 
 
 def test_balance_before_weighting_is_empty_where_few_carry_a_flag() -> None:
@@ -146,7 +157,7 @@ def test_balance_before_weighting_is_empty_where_few_carry_a_flag() -> None:
     ones, arms = np.array([[30.0, 20.0], [25.0, 3.0]]), np.array([60.0, 50.0])
     total = {"people": np.tile(arms[:, None], 2), "sum": ones, "square": ones, "arms": arms}
     total |= {"weight": 2.0 * total["people"], "weighted": 2.0 * ones}
-    told = balance({"total": total}, found, [1, 1])
+    told = balance(diagnostic_statistics(summed=total), found, [1, 1])
     np.testing.assert_allclose(told["before"], [0.0, np.nan], atol=1e-12)
     assert told["after"].notna().all()
 
@@ -154,17 +165,17 @@ def test_balance_before_weighting_is_empty_where_few_carry_a_flag() -> None:
 # --------------------------------------------------------------------------- heterogeneity
 
 COUNTS = {"a": 100, "b": 60, "c": 40, "d": 200}
-SITES = {
-    "people": np.array([100.0, 60.0, 40.0, 200.0]),
-    "estimate": np.array([0.4, 1.1, -0.3, 0.7]),
-    "error": np.array([0.2, 0.3, 0.25, 0.1]),
-}
+SITES = diagnostic_statistics(
+    site_people=np.array([100.0, 60.0, 40.0, 200.0]),
+    site_estimates=np.array([0.4, 1.1, -0.3, 0.7]),
+    site_errors=np.array([0.2, 0.3, 0.25, 0.1]),
+)
 
 
 def test_heterogeneity_is_that_of_statsmodels() -> None:
-    frame = site_estimates({"sites": SITES}, 2.0, COUNTS, {})
+    frame = site_estimates(SITES, 2.0, COUNTS, {})
     found = pooled(frame, 2.0)
-    known = combine_effects(2.0 * SITES["estimate"], (2.0 * SITES["error"]) ** 2, method_re="dl")
+    known = combine_effects(2.0 * SITES.site_estimates, (2.0 * SITES.site_errors) ** 2, method_re="dl")
     expected = {
         "q": known.q, "i_squared": known.i2, "tau_squared": known.tau2,
         "p_value": known.test_homogeneity().pvalue, "degrees": 3, "sites": 4,
@@ -176,8 +187,7 @@ def test_heterogeneity_is_that_of_statsmodels() -> None:
         expected_pair = [getattr(known, f"mean_effect_{short}"), getattr(known, f"sd_eff_w_{short}")]
         np.testing.assert_allclose(one, expected_pair, rtol=1e-10)
     assert known.tau2 > 0.0
-    one = {"estimate": 1.0, "error": 0.5}
-    rows = comparators({"difference": one, "ipw": one, "aipw": one}, 2.0, found)
+    rows = comparators(SITES, 2.0, found)
     np.testing.assert_allclose(rows["estimate"].iloc[-2:], [known.mean_effect_fe, known.mean_effect_re])
     np.testing.assert_allclose(
         rows["upper"] - rows["lower"], 2 * 1.959964 * rows["standard_error"], rtol=1e-6
@@ -185,12 +195,12 @@ def test_heterogeneity_is_that_of_statsmodels() -> None:
 
 
 def test_of_a_single_shown_site_there_is_no_heterogeneity() -> None:
-    frame = site_estimates({"sites": SITES}, 1.0, COUNTS, {"b": "", "c": "", "d": ""})
+    frame = site_estimates(SITES, 1.0, COUNTS, {"b": "", "c": "", "d": ""})
     assert frame["site"].tolist() == ["a"]
     assert pooled(frame, 2.0) == {}
     no_error = frame.assign(standard_error=0.0)
     assert pooled(pd.concat([frame, no_error]), 2.0) == {}
-    assert leave_one_out({"sites": SITES}, 1.0, COUNTS, dict.fromkeys(COUNTS, "")).empty
+    assert leave_one_out(SITES, 1.0, COUNTS, dict.fromkeys(COUNTS, "")).empty
 
 
 def test_without_a_site_it_is_the_mean_of_everybody_elses_scores() -> None:
@@ -198,12 +208,12 @@ def test_without_a_site_it_is_the_mean_of_everybody_elses_scores() -> None:
     scores = {
         site: rng.normal(place, 1.0 + place, count) for place, (site, count) in enumerate(COUNTS.items())
     }
-    sites = {
-        "people": np.array([float(len(one)) for one in scores.values()]),
-        "estimate": np.array([one.mean() for one in scores.values()]),
-        "error": np.array([one.std(ddof=1) / np.sqrt(len(one)) for one in scores.values()]),
-    }
-    found = leave_one_out({"sites": sites}, 3.0, COUNTS, {"c": "few"}).set_index("site")
+    sites = diagnostic_statistics(
+        site_people=np.array([float(len(one)) for one in scores.values()]),
+        site_estimates=np.array([one.mean() for one in scores.values()]),
+        site_errors=np.array([one.std(ddof=1) / np.sqrt(len(one)) for one in scores.values()]),
+    )
+    found = leave_one_out(sites, 3.0, COUNTS, {"c": "few"}).set_index("site")
     assert list(found.index) == ["a", "b", "d"]
     for site in found.index:
         rest = 3.0 * np.concatenate([one for name, one in scores.items() if name != site])
@@ -217,31 +227,31 @@ def test_without_a_site_it_is_the_mean_of_everybody_elses_scores() -> None:
 
 
 @pytest.mark.slow
-def test_where_looking_is_impossible_the_fit_is_complete_and_the_look_says_why() -> None:
+def test_where_diagnostics_are_unavailable_the_fit_is_complete_and_the_reason_is_reported() -> None:
     """One treated person at each site, so all of them in one fold; the fit holds nobody out."""
     made = {name: one.assign(w=(np.arange(len(one)) < 1).astype(int)) for name, one in tables(0.0).items()}
     model = AIPW(seed=1, draws=40, folds=1).fit(STUDY, made)
     assert np.all(np.isfinite(model.result_.site_effects))
-    assert set(model.result_.looked) == {"why_not"}
+    assert isinstance(model.result_.diagnostic_statistics, Unavailable)
     with pytest.raises(FitError, match="outside every fold") as raised:
-        look_at(model.result_)
-    assert "look = false" in raised.value.remedy
+        model.diagnostics()
+    assert "diagnostics = false" in raised.value.remedy
     assert str(raised.value).count("\n") == 2
     with pytest.raises(FitError, match="outside every fold"):
-        look(STUDY, made)
+        diagnose(STUDY, made)
 
 
 @pytest.mark.slow
-def test_a_fit_that_was_not_looked_at_says_so() -> None:
+def test_a_fit_without_diagnostics_says_so() -> None:
     model = AIPW(draws=40).fit(Study(treatment="w", outcome="y", covariates=["a", "b"]), tables(0.0))
-    with pytest.raises(StudyError, match="look=True"):
-        look_at(model.result_)
+    with pytest.raises(StudyError, match="diagnostics = false"):
+        model.diagnostics()
 
 
 @pytest.mark.slow
-def test_a_saved_look_is_the_same_when_loaded(tmp_path: Path) -> None:
+def test_saved_diagnostics_are_the_same_when_loaded(tmp_path: Path) -> None:
     model = AIPW(draws=40).fit(STUDY, tables(0.5))
     model.save(tmp_path / "model")
-    before, after = look_at(model.result_), look_at(load(tmp_path / "model").result_)
+    before, after = model.diagnostics(), load(tmp_path / "model").diagnostics()
     for name in ("table_one", "overlap", "weights", "balance", "sites", "leave_one_out", "comparators"):
         pd.testing.assert_frame_equal(getattr(before, name), getattr(after, name), check_exact=True)

@@ -1,4 +1,4 @@
-"""A site that is to be looked at keeps its limits, and is looked at only where its custodian approved it."""
+"""A site keeps its limits when it is asked for diagnostics, and answers only as its custodian approved."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from oracle.records import scaling
 from unpooled.coordinator.agreement import reach_agreement
 from unpooled.coordinator.rounds import Conduct
+from unpooled.coordinator.run import adoption
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import ApprovalError, LimitRefusal
+from unpooled.methods import method as methods
 from unpooled.methods.aipw import METHOD
-from unpooled.methods.diagnostics import study_diagnostics
+from unpooled.methods.diagnostics import rounds
 from unpooled.protocol.messages import Adopt, Adopted, Ask, Refusal, Together
 from unpooled.protocol.records import Parameters
 from unpooled.site.answer import answer
@@ -26,7 +29,7 @@ from unpooled.study import ColumnSchema, Schema, Study
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a"], incomplete=["u"], method={"name": "causal_fi"})
 SETTINGS = METHOD.Settings(estimator="difference")
-"""It holds nobody out: folds are the look's alone."""
+"""It holds nobody out: only the diagnostics have folds."""
 
 
 def table(rows: int, treated: int, seed: int) -> pd.DataFrame:
@@ -37,15 +40,16 @@ def table(rows: int, treated: int, seed: int) -> pd.DataFrame:
     return pd.DataFrame({"a": a, "u": u, "w": w, "y": y})
 
 
-def adopt(small: pd.DataFrame, limits: Limits, *, look: bool) -> tuple[dict[str, Site], Adopt]:
+def adopt(small: pd.DataFrame, limits: Limits, *, diagnostics: bool) -> tuple[dict[str, Site], Adopt]:
     tables = {"big": table(90, 45, 0), "small": small}
     sites, asked = open_sites(STUDY, tables, limits), []
 
     def procedure() -> Any:
         agreement = yield from reach_agreement(STUDY)
         context = METHOD.context(SETTINGS, agreement.scaling, 0)
-        schema, values = (part.model_dump(mode="json") for part in (agreement.schema, SETTINGS))
-        asked.append(Adopt(schema, agreement.scaling, "aipw", values, context, 0, tuple(tables), look))
+        study = methods.with_settings(STUDY, "aipw", {"estimator": "difference"})
+        study = study.model_copy(update={"diagnostics": diagnostics})
+        asked.append(adoption(study, agreement.schema, agreement.scaling, context))
         yield asked[0]
 
     for _ in Conduct(procedure(), InProcess(sites)):
@@ -65,44 +69,44 @@ def adopt(small: pd.DataFrame, limits: Limits, *, look: bool) -> tuple[dict[str,
     ],
     ids=["few treated", "few others", "features"],
 )
-def test_limits_hold_for_what_is_looked_at_and_only_then(small: pd.DataFrame, words: str) -> None:
+def test_limits_hold_for_diagnostics_and_only_if_they_are_asked_for(small: pd.DataFrame, words: str) -> None:
     with pytest.raises(LimitRefusal) as raised:
-        adopt(small, Limits(), look=True)
+        adopt(small, Limits(), diagnostics=True)
     assert words in str(raised.value)
     assert "site 'small'" in str(raised.value)
-    adopt(small, Limits(), look=False)
-    adopt(small, NONE, look=True)
+    adopt(small, Limits(), diagnostics=False)
+    adopt(small, NONE, diagnostics=True)
 
 
-def test_at_the_limit_a_site_is_looked_at() -> None:
-    adopt(table(30, 15, 1), Limits(), look=True)
+def test_at_the_limit_a_site_answers() -> None:
+    adopt(table(30, 15, 1), Limits(), diagnostics=True)
 
 
 def test_what_was_refused_is_not_adopted() -> None:
-    sites, question = adopt(table(40, 13, 1), NONE, look=True)
+    sites, question = adopt(table(40, 13, 1), NONE, diagnostics=True)
     strict = replace(sites["small"], limits=Limits(), adopted=None)
     assert isinstance(answer(strict, question), Refusal)
     assert strict.adopted is None
-    assert isinstance(answer(strict, replace(question, look=False)), Adopted)
+    assert isinstance(answer(strict, replace(question, diagnostics=False)), Adopted)
 
 
-def test_a_site_that_is_not_looked_at_has_none_of_those_stages() -> None:
-    sites, question = adopt(table(30, 15, 1), NONE, look=False)
+def test_without_diagnostics_a_site_has_none_of_their_stages() -> None:
+    sites, question = adopt(table(30, 15, 1), NONE, diagnostics=False)
     site = sites["small"]
     assert site.adopted is not None
-    assert site.adopted.looking is None
-    for name in study_diagnostics.stages(question.scaling):
+    assert site.adopted.diagnostic_rows is None
+    for name in rounds.stages(question.scaling):
         reply = answer(site, Ask(name, Parameters()))
         assert isinstance(reply, Refusal)
         assert "unknown stage" in reply.found
 
 
-def test_folds_are_the_looks_own_and_replay_from_the_seed() -> None:
-    once, again = (adopt(table(30, 15, 1), NONE, look=True)[0]["small"].adopted for _ in range(2))
+def test_diagnostics_have_folds_of_their_own_that_replay_from_the_seed() -> None:
+    once, again = (adopt(table(30, 15, 1), NONE, diagnostics=True)[0]["small"].adopted for _ in range(2))
     assert once is not None and again is not None
-    assert once.looking is not None and again.looking is not None
-    np.testing.assert_array_equal(once.looking.fold, again.looking.fold)
-    fold, w = np.asarray(once.looking.fold)[:30], np.asarray(once.looking.treatment)[:30]
+    assert once.diagnostic_rows is not None and again.diagnostic_rows is not None
+    np.testing.assert_array_equal(once.diagnostic_rows.fold, again.diagnostic_rows.fold)
+    fold, w = np.asarray(once.diagnostic_rows.fold)[:30], np.asarray(once.diagnostic_rows.treatment)[:30]
     for arm in (0, 1):
         assert np.bincount(fold[w == arm]).tolist() == [5, 5, 5]
     assert np.asarray(once.rows.fold)[:30].max() == 0  # the method holds nobody out
@@ -113,25 +117,32 @@ def test_folds_are_the_looks_own_and_replay_from_the_seed() -> None:
 VALUES: dict[str, Any] = {
     "name": "quitting", "treatment": "w", "outcome": "y", "covariates": ["a"], "method": {"name": "aipw"}
 }  # fmt: skip
+<<<<<<< HEAD:tests/unit/site/test_look.py
 SCHEMA = Schema(covariates=(ColumnSchema(name="a", kind="numeric"),), control="0", treated="1")
 ADOPT = Adopt(
     SCHEMA.model_dump(mode="json"), {}, "aipw", METHOD.Settings().model_dump(mode="json"), {}, 0, ("north",)
+=======
+SCHEMA = Schema(covariates=(ColumnSchema(name="a", kind="numeric"),), control="0", treated="1")
+SCALING = scaling(features=1)
+ADOPT = adoption(
+    methods.spelled_out(Study(**VALUES)), SCHEMA, SCALING, METHOD.context(METHOD.Settings(), SCALING, 0)
+>>>>>>> wt-t2:tests/unit/site/test_diagnostics.py
 )
 
 
 @pytest.mark.parametrize("approved", [True, False])
-def test_a_site_is_looked_at_as_its_custodian_approved(approved: bool) -> None:
-    study = Study(**VALUES, look=approved)
-    permit(study, replace(ADOPT, look=approved))
-    otherwise = replace(ADOPT, look=not approved)
-    for asked in (otherwise, Together((replace(ADOPT, look=approved), otherwise))):
-        with pytest.raises(ApprovalError, match="looked at otherwise"):
+def test_a_site_answers_diagnostics_as_its_custodian_approved(approved: bool) -> None:
+    study = methods.spelled_out(Study(**VALUES, diagnostics=approved))
+    permit(study, replace(ADOPT, diagnostics=approved))
+    otherwise = replace(ADOPT, diagnostics=not approved)
+    for asked in (otherwise, Together((replace(ADOPT, diagnostics=approved), otherwise))):
+        with pytest.raises(ApprovalError, match="other diagnostics to adopt"):
             permit(study, asked)
 
 
-def test_looking_changes_a_study_and_needs_a_new_approval(tmp_path: Path) -> None:
+def test_diagnostics_change_a_study_and_need_a_new_approval(tmp_path: Path) -> None:
     approvals = Approvals(tmp_path / "approvals.json")
     approvals.decide(Study(**VALUES), approved=True)
     with pytest.raises(ApprovalError, match="a changed version of 'quitting'") as raised:
-        approvals.require(Study(**VALUES, look=True))
-    assert raised.value.found.endswith(": look")
+        approvals.require(Study(**VALUES, diagnostics=True))
+    assert raised.value.found.endswith(": diagnostics")

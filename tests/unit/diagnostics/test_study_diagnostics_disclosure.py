@@ -1,8 +1,8 @@
-"""An attacker with every frame of a look, and subtraction: what of a hospital of three can be worked out?"""
+"""An attacker with every frame, and subtraction: what of a hospital of three can be worked out?"""
 
 from __future__ import annotations
 
-from copy import deepcopy
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 
 from unpooled import AIPW, Study
-from unpooled.diagnostics.look import Look, look, look_at
+from unpooled.coordinator.result import StudyResult
+from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, diagnose, of_result
 from unpooled.disclosure.withheld import LEAST, few
+from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
 from unpooled.study import ALL_SITES
 
 pytestmark = pytest.mark.slow
@@ -19,20 +21,25 @@ pytestmark = pytest.mark.slow
 ARMS = ("control", "treated")
 FRAMES = ("table_one", "overlap", "weights", "balance", "sites", "leave_one_out", "comparators")
 COVARIATES = ["age", "risk", "gender", "sod", "type"]
-ROLES: dict[str, Any] = {"treatment": "rx", "outcome": "outcome", "covariates": COVARIATES, "look": True}
+ROLES: dict[str, Any] = {
+    "treatment": "rx",
+    "outcome": "outcome",
+    "covariates": COVARIATES,
+    "diagnostics": True,
+}
 
 
 class Case(NamedTuple):
     """What the attacker has, and what the sites have."""
 
-    seen: Look
+    seen: StudyDiagnostics
     tables: dict[str, pd.DataFrame]
     flags: dict[str, list[str]]
     """0/1 features by column."""
 
 
 def simulated() -> dict[str, pd.DataFrame]:
-    """As the trial's hospitals: two large, a small one, one of three; with rare levels and holes."""
+    """As the trial's hospitals: two large, a small one, one of three; with rare levels and missing values."""
     rng, made = np.random.default_rng(4), {}
     for site, rows in (("IU", 125), ("UM", 110), ("UK", 14), ("Case", 3)):
         rx = rng.permutation(np.arange(rows) % 2)
@@ -65,16 +72,16 @@ def indomethacin() -> dict[str, pd.DataFrame]:
     }
 
 
-@pytest.fixture(scope="module", params=["simulated", "simulated, with holes", "indo_rct"])
+@pytest.fixture(scope="module", params=["simulated", "simulated, with missing values", "indo_rct"])
 def case(request: pytest.FixtureRequest) -> Case:
     tables = indomethacin() if request.param == "indo_rct" else simulated()
     levels = sorted(set(pd.concat(tables.values())["type"]))[1:]
     flags = {"gender": ["gender"], "sod": ["sod"], "type": [f"type={level}" for level in levels]}
-    if "holes" in request.param:
+    if "missing" in request.param:
         study = Study(**ROLES, incomplete=["u"], method={"name": "causal_fi"}, seed=1)
-        return Case(look(study, tables), tables, flags)
+        return Case(diagnose(study, tables), tables, flags)
     model = AIPW(seed=1, draws=40).fit(Study(**ROLES, family="binary"), tables)
-    return Case(look_at(model.result_), tables, flags)
+    return Case(model.diagnostics(), tables, flags)
 
 
 def test_two_hospitals_are_hidden_and_nothing_is_told_of_them(case: Case) -> None:
@@ -147,15 +154,17 @@ def test_the_two_are_told_of_together_only(case: Case) -> None:
 # ------------------------------------------------------- how two hospitals share what is hidden
 
 
-def shared_otherwise(looked: Any, people: tuple[int, int]) -> Any:
+def shared_otherwise(sent: DiagnosticStatistics, people: tuple[int, int]) -> DiagnosticStatistics:
     """The same totals and the same large sites; the last two sites' people and scores divided another way."""
-    changed, rng = deepcopy(looked), np.random.default_rng(0)
-    for name, values in changed["each"].items():
-        values = np.array(values)
+    per_site, rng = {}, np.random.default_rng(0)
+    for name, told in sent.per_site.items():
+        values = np.array(told)
         values[2:] = rng.integers(0, 2, values[2:].shape) if name in ("kept", "shown") else rng.random()
-        changed["each"][name] = values
-    changed["each"]["arms"][2:] = [[6.0, 8.0], [0.0, 0.0]]
-    count, mean, error = (np.array(looked["sites"][name], float) for name in ("people", "estimate", "error"))
+        per_site[name] = values
+    per_site["arms"][2:] = [[6.0, 8.0], [0.0, 0.0]]
+    count, mean, error = (
+        np.array(part, float) for part in (sent.site_people, sent.site_estimates, sent.site_errors)
+    )
     square = count * (mean**2 + error**2 * (count - 1.0))
     total, squares, n = (count * mean)[2:].sum(), square[2:].sum(), np.array(people, float)
     last = total / n.sum() + 0.3
@@ -164,17 +173,15 @@ def shared_otherwise(looked: Any, people: tuple[int, int]) -> Any:
     assert spread > 0.0
     count[2:], mean[2:] = n, means
     error[2:] = np.sqrt(spread * np.array([0.9, 0.1]) / n / (n - 1.0))
-    changed["sites"] = {"people": count, "estimate": mean, "error": error}
-    return changed
+    return replace(sent, per_site=per_site, site_people=count, site_estimates=mean, site_errors=error)
 
 
 def test_how_the_two_share_what_is_hidden_is_nowhere_to_be_seen() -> None:
     """Every frame is the same when other people of the two make up the same totals."""
     model = AIPW(seed=1, draws=40).fit(Study(**ROLES, family="binary"), simulated())
-    result, before = model.result_, look_at(model.result_)
+    result, before = model.result_, model.diagnostics()
     for people in ((12, 5), (10, 7)):
-        otherwise = _Otherwise(result, shared_otherwise(result.looked, people), (*result.counts[:2], *people))
-        after = look_at(otherwise)
+        after = of_result(otherwise(result, people))
         for name in FRAMES:
             pd.testing.assert_frame_equal(getattr(after, name), getattr(before, name), rtol=1e-9, atol=1e-12)
         assert after.hidden == before.hidden
@@ -182,12 +189,12 @@ def test_how_the_two_share_what_is_hidden_is_nowhere_to_be_seen() -> None:
         assert (after.outside_support, after.extreme) == (before.outside_support, before.extreme)
 
 
-class _Otherwise:
-    """A result with other numbers of two sites."""
-
-    def __init__(self, result: Any, looked: Any, counts: tuple[int, ...]) -> None:
-        self.sites, self.schema, self.scaling = result.sites, result.schema, result.scaling
-        self.looked, self.counts, self.site_effects = looked, counts, result.site_effects
+def otherwise(result: StudyResult, people: tuple[int, int]) -> StudyResult:
+    """The result with other numbers of the last two sites."""
+    sent = result.diagnostic_statistics
+    assert isinstance(sent, DiagnosticStatistics)
+    scaling = replace(result.scaling, counts=(*result.counts[:2], *people))
+    return replace(result, scaling=scaling, diagnostic_statistics=shared_otherwise(sent, people))
 
 
 # ------------------------------------------------------------------------------- other studies
@@ -197,7 +204,7 @@ def test_one_site_alone_withholds_in_its_total_what_it_withholds_of_itself() -> 
     table = simulated()["IU"]
     three = (table["rx"] == 1) & (table["rx"].cumsum() <= 3)
     tables = {"IU": table.assign(gender=three.astype(int))}
-    seen = look(Study(**ROLES), tables)
+    seen = diagnose(Study(**ROLES), tables)
     told = seen.table_one.pivot(index="feature", columns="site", values="withheld")
     assert told["IU"].equals(told[ALL_SITES].rename("IU"))
     assert told.loc["gender", "IU"]
@@ -209,7 +216,7 @@ def test_a_large_hospital_with_few_treated_is_hidden_too() -> None:
     tables = {name: table for name, table in simulated().items() if name in ("IU", "UM")}
     few_treated = (np.arange(100) < 4).astype(int)
     tables["UK"] = tables["UM"].head(100).assign(rx=few_treated, age=lambda table: table["age"] + 1.0)
-    seen = look(Study(**ROLES), tables)
+    seen = diagnose(Study(**ROLES), tables)
     assert seen.hidden["UK"] == "fewer than 5 people in an arm"
     assert list(seen.hidden) == ["UK", "UM"]
     assert set(seen.weights["site"]) == {"IU", ALL_SITES}
