@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from unpooled.site.limits import NONE
 
 from oracle.world import SIZES
+from unpooled.disclosure.limits import NONE
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.engines.pipes import PipeTransport
 from unpooled.engines.remote import RemoteEngine

@@ -6,14 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from unpooled.maths.fourier import frequencies
-from unpooled.methods.causal_rff.observed.regression import Design, Regression, RegressionSums
+from unpooled.maths.streams import stream
+from unpooled.methods.causal_rff.observed.regression import Design, Regression, RegressionStatistics
 from unpooled.methods.causal_rff.observed.regression import sums_of as one_of
-from unpooled.models.outcome_family import OutcomeScale
+from unpooled.models.outcome_family import Gaussian
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import make_rows
 
-DESIGN = Design(jnp.asarray(frequencies("gaussian", 2, 3, [1, 8])), jnp.asarray([0, 2]), 3)
+DESIGN = Design(jnp.asarray(frequencies("gaussian", 2, 3, stream(1, "frequencies"))), jnp.asarray([0, 2]), 3)
 LENGTH = 1.3
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Covariates, arm, outcome of a site's people."""
@@ -36,9 +37,9 @@ def stack(tables: list[Table]) -> Table:
     return x, w, y
 
 
-def sums_of(tables: list[Table], width: int) -> RegressionSums:
+def sums_of(tables: list[Table], width: int) -> RegressionStatistics:
     """What the coordinator has after its one round."""
-    stage = Regression(DESIGN, OutcomeScale(jnp.asarray(1.0), binary=False), width)
+    stage = Regression(DESIGN, Gaussian(), width)
     replies = []
     for site, (x, w, y) in enumerate(tables):
         rows = make_rows(x, w.astype(float), y, fold=np.zeros(len(y)), site=site)

@@ -15,7 +15,7 @@ from oracle.world import STUDY, frames
 from unpooled import AIPW, MetaAnalysis, Study
 from unpooled.errors import DataError
 from unpooled.maths.normal import independent_normals, normal_quantiles
-from unpooled.methods.aipw import newton
+from unpooled.methods.aipw import fit as aipw_fit
 from unpooled.methods.aipw.model import PooledRegressions
 from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
 from unpooled.protocol.messages import Statistics
@@ -204,11 +204,11 @@ def test_an_arm_that_is_all_in_one_fold_is_refused() -> None:
 # -------------------------------------------------------------------------- Newton's steps
 
 
-def conduct(x: np.ndarray, w: np.ndarray, ridge: float) -> tuple[newton.Propensity, list[float]]:
+def conduct(x: np.ndarray, w: np.ndarray, ridge: float) -> tuple[aipw_fit.Propensity, list[float]]:
     """The procedure of one site whose rows are these; and the penalised likelihood of every point asked."""
     X, seen = np.column_stack([np.ones(len(x)), x]), []
     rows, lower = np.tril_indices(X.shape[1])
-    procedure = newton.propensity(PooledRegressions(1, X.shape[1], offsets=False), np.array([-1]), ridge)
+    procedure = aipw_fit.propensity(PooledRegressions(1, X.shape[1], offsets=False), np.array([-1]), ridge)
     question = next(procedure)
     while True:
         beta = question.parameters.per_site["treatment"][0, 0]  # type: ignore[attr-defined]
@@ -248,8 +248,8 @@ APART = np.array(
 def test_a_step_that_goes_too_far_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     w = (np.arange(10) < 2).astype(float)
     few, seen = conduct(APART, w, 1e-3)
-    assert (few.rounds, few.converged) == (newton.STEPS, False)
-    monkeypatch.setattr(newton, "STEPS", 100)
+    assert (few.rounds, few.converged) == (aipw_fit.STEPS, False)
+    monkeypatch.setattr(aipw_fit, "STEPS", 100)
     found, seen = conduct(APART, w, 1e-3)
     assert found.converged
     assert np.min(np.diff(seen)) < -1.0  # it did go too far
@@ -270,7 +270,7 @@ def test_people_who_can_be_told_apart_end_in_finite_coefficients() -> None:
 
 def test_quantile_draws_are_as_good_as_independent() -> None:
     sd = np.array([1.0, 0.3, 2.0, 1.5, 0.8])
-    drawn = independent_normals(400, sd, [1, 5])
+    drawn = independent_normals(400, sd, np.random.default_rng([1, 5]))
     np.testing.assert_allclose(drawn.std(axis=0), sd, rtol=1e-12)
     np.testing.assert_allclose(drawn.mean(axis=0), 0.0, atol=1e-12)
     total, size = drawn.sum(axis=1), np.sqrt(np.sum(sd**2))
@@ -281,7 +281,7 @@ def test_quantile_draws_are_as_good_as_independent() -> None:
     between = np.corrcoef(drawn.T) - np.eye(5)
     assert np.max(np.abs(between)) < 0.15
     np.testing.assert_allclose(np.sort(drawn[:, 1]), 0.3 * normal_quantiles(400))
-    assert not np.array_equal(drawn, independent_normals(400, sd, [2, 5]))
+    assert not np.array_equal(drawn, independent_normals(400, sd, np.random.default_rng([2, 5])))
 
 
 # ------------------------------------------------------------------------------- the rows

@@ -13,16 +13,16 @@ from scipy import stats
 
 from oracle import causal_fi as oracle
 from unpooled.maths.linear_algebra import pack
-from unpooled.methods.causal_fi import confounder_draws as draws
+from unpooled.methods.causal_fi import chain as update
 from unpooled.methods.causal_fi import fit as fitting
-from unpooled.methods.causal_fi import parameters as update
 from unpooled.methods.causal_fi.chain import Setting, Sizes, begin
 from unpooled.methods.causal_fi.columns import make_layout
-from unpooled.methods.causal_fi.effects import AverageEffect
+from unpooled.methods.causal_fi.effects import AveragedEffect
 from unpooled.methods.causal_fi.fit import Run
 from unpooled.methods.causal_fi.model import ImputationModel
 from unpooled.methods.causal_fi.stages import Augmentation
 from unpooled.methods.causal_fi.structures import DIRECTION, EXPECTED, STRUCTURES, predictor
+from unpooled.models.effects import PopulationAverage
 from unpooled.models.outcome_family import Gaussian
 from unpooled.protocol.records import IncompleteColumn, Parameters
 from unpooled.protocol.rows import Rows, make_rows
@@ -169,7 +169,7 @@ def test_an_average_is_of_people_given_their_outcome_or_given_what_is_seen(compl
     rows, x, u = one_person(copies, mask, 1.0, 6.0)
     each = {"offset": draw.pop("offset")}
     fixed = {**draw, "key": jax.random.key_data(jax.random.key(7))}
-    average = eqx.filter_jit(AverageEffect(model_of("linear"), completed).statistics)
+    average = eqx.filter_jit(PopulationAverage(AveragedEffect(model_of("linear"), completed)).statistics)
     found = average(Parameters(fixed=fixed, per_site=each), rows).per_site["effect"]
     mean, noise = np.asarray(draw["confounders"]["intercept"]) + x @ SLOPES, NOISE[1] if completed else 1e9
     left = 6.0 - OUTCOME[1, 0] - OUTCOME[1, 1:3] @ x - float(each["offset"][1])
@@ -298,11 +298,11 @@ def test_confounders_are_drawn_from_their_conjugate_posterior() -> None:
     made = people(80)
     keys = jax.random.split(jax.random.key(4), 4000)
     gram = jnp.asarray(made["g"].T @ made["g"])
-    drawn = jax.jit(jax.vmap(lambda key: draws.draw_numbers(gram, 1 + X, key)))(keys)
+    drawn = jax.jit(jax.vmap(lambda key: update.draw_numbers(gram, 1 + X, key)))(keys)
     h, u = made["g"][:, : 1 + X], made["u"]
     inside = h.T @ h + np.eye(1 + X)
     slopes = np.linalg.solve(inside, h.T @ u)
-    left = u.T @ u - slopes.T @ inside @ slopes + draws.LEAST_SPREAD * (U + 2) * np.eye(U)
+    left = u.T @ u - slopes.T @ inside @ slopes + update.LEAST_SPREAD * (U + 2) * np.eye(U)
     expected = left / (len(u) + U + 2 - U - 1)  # the mean of an inverse Wishart
     np.testing.assert_allclose(
         drawn["covariance"].mean(axis=0), expected, atol=0.02 * np.max(np.diag(expected))

@@ -13,12 +13,12 @@ from scipy import stats
 
 from oracle import causal_fi_levels as oracle
 from unpooled.maths.linear_algebra import unpack
-from unpooled.methods.causal_fi import levels
+from unpooled.methods.causal_fi import columns as levels
 from unpooled.methods.causal_fi.chain import draw_probit
 from unpooled.methods.causal_fi.columns import make_layout
 from unpooled.methods.causal_fi.model import ImputationModel
 from unpooled.methods.causal_fi.structures import STRUCTURES
-from unpooled.models.outcome_family import Bernoulli, Family, Gaussian, Poisson
+from unpooled.models.outcome_family import Family, Gaussian, Poisson, Probit
 from unpooled.protocol.records import IncompleteColumn
 from unpooled.protocol.rows import Rows, make_rows
 
@@ -53,7 +53,7 @@ OUTCOME = np.array([0.3, -0.2, 0.4, 0.6, 0.5, -0.4, 0.3, 0.4, -0.5])
 U = np.array([0.9, (1 - 0.4) / 0.5, -0.3 / 0.45, (1 - 0.3) / 0.45, (2 - 1.5) / 1.2, -0.8])
 FAMILIES = {
     "number": (Gaussian(), 1.9, np.array([0.3, 0.3])),
-    "binary": (Bernoulli(jnp.asarray(0.4), jnp.asarray(0.5)), 1.2, np.ones(2)),
+    "binary": (Probit(jnp.asarray(0.4), jnp.asarray(0.5)), 1.2, np.ones(2)),
     "count": (Poisson(jnp.asarray(2.0), jnp.asarray(1.5)), (7 - 2.0) / 1.5, np.ones(2)),
 }
 
@@ -178,7 +178,7 @@ def test_steps_towards_levels_are_found_again() -> None:
     @jax.jit
     def round_(found: jax.Array, key: jax.Array) -> jax.Array:
         for_latents, for_draws = jax.random.split(key)
-        sums = levels.sums(LAYOUT, found, rows, rows.present, None, for_latents)
+        sums = levels.level_sums(LAYOUT, found, rows, rows.present, None, for_latents)
         own = iter(unpack(sums["gram"]))
         products = jnp.stack([common if all_ else next(own) for all_ in levels.asked_of_all(LAYOUT)])
         keys = jax.random.split(for_draws, len(found))
@@ -201,7 +201,7 @@ def test_steps_towards_levels_are_found_again() -> None:
 def test_a_count_has_the_chances_of_its_steps() -> None:
     rows = copies((4,), 0.0)
     uniform = jnp.asarray((np.arange(len(rows.present)) + 0.5) / COPIES)
-    found = levels.fill(LAYOUT, jnp.asarray(STEPS), rows, uniform, None)
+    found = levels.fill_levels(LAYOUT, jnp.asarray(STEPS), rows, uniform, None)
     raw = np.asarray(found.features)[:COPIES, 0] * SENT["sd"][4] + SENT["mean"][4]
     weight = np.exp(np.asarray(found.log_weight)[:COPIES])
     share = np.bincount(np.round(raw).astype(int), weights=weight, minlength=31) / weight.sum()

@@ -16,11 +16,12 @@ from oracle import causal_fi_variational as oracle
 from unpooled.coordinator.rounds import Conduct, run
 from unpooled.methods.causal_fi import paper
 from unpooled.methods.causal_fi.paper import networks
-from unpooled.methods.causal_fi.paper.effects import AverageEffect
+from unpooled.methods.causal_fi.paper.effects import NetworkAveragedEffect
 from unpooled.methods.causal_fi.paper.fit import EFFECT, IMPUTATION, SURROGATES
 from unpooled.methods.causal_fi.paper.model import NetworkModel, make_model, starts
 from unpooled.methods.causal_fi.paper.stages import ImputationBound, Pseudo, SurrogateBound, pseudo
 from unpooled.methods.causal_fi.settings import CausalFIContext
+from unpooled.models.effects import PopulationAverage
 from unpooled.optimise.objective import evaluate
 from unpooled.optimise.procedure import ask
 from unpooled.protocol.codec import decode, encode
@@ -388,7 +389,10 @@ def test_the_average_is_over_present_people_and_the_same_draw_in_both_arms(compl
     told = draws_of(world, 8).shared
     told.pop("confounders" if completed else "imputation")
     question = ask(EFFECT, Parameters(fixed=told))
-    found = run(question, InTurn(world.tables, {EFFECT: AverageEffect(world.model, completed)}))
+    found = run(
+        question,
+        InTurn(world.tables, {EFFECT: PopulationAverage(NetworkAveragedEffect(world.model, completed))}),
+    )
     outcomes = [jax.tree.map(lambda leaf, k=k: leaf[k], told["outcome"]) for k in range(8)]
     one = world.tables[0]["x"][0], world.tables[0]["u"][0]
     expected = [oracle.effect(world.context, outcome, *one) for outcome in outcomes]

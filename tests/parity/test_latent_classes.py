@@ -19,7 +19,7 @@ from unpooled.methods.causal_rff.classes.log_likelihoods import (
     ColumnKinds,
     travelling,
 )
-from unpooled.models.outcome_family import OutcomeScale
+from unpooled.models.outcome_family import Family, family_of
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Ask, Statistics
 from unpooled.protocol.records import Parameters
@@ -28,6 +28,10 @@ from unpooled.protocol.rows import Rows, make_rows
 SITES, CLASSES = 3, 3
 COLUMNS = ColumnKinds(jnp.arange(4), jnp.arange(4, 6))
 pytestmark = pytest.mark.slow
+
+
+def outcome(binary: bool) -> Family:
+    return family_of("binary" if binary else "continuous", 0.5, 1.0, link="logit")
 
 
 def people(binary: bool, seed: int = 4) -> dict[str, np.ndarray]:
@@ -75,14 +79,14 @@ def answer(stage: Classes, question: Ask, rows: list[Rows]) -> Statistics:
 
 
 def begun(model: mixture.Mixture, classes: list[int]) -> em.Learned:
-    return em.starts(model, classes, SITES, np.full(4, 0.5), [1])
+    return em.starts(model, classes, SITES, np.full(4, 0.5), 1)
 
 
 @pytest.mark.parametrize("binary", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_a_round_over_the_sites_is_a_round_over_the_stacked_rows(binary: bool) -> None:
     made = people(binary)
     model = mixture.make_mixture(CLASSES, COLUMNS, binary=binary)
-    stage = Classes(COLUMNS, OutcomeScale(jnp.ones(()), binary), drawn=False)
+    stage = Classes(COLUMNS, outcome(binary), drawn=False)
     learned = begun(model, [CLASSES])
     for _ in range(2):  # from the start nothing is said of outcomes: the second round says all
         state = jax.tree.map(lambda leaf: np.asarray(leaf)[0], learned.states)
@@ -165,7 +169,7 @@ def _said(cells: Any, v: np.ndarray, tight: np.ndarray, count: np.ndarray, total
 def test_the_bound_never_falls(binary: bool) -> None:
     rows = site_rows(people(binary), binary)
     model = mixture.make_mixture(4, COLUMNS, binary=binary)
-    stage = Classes(COLUMNS, OutcomeScale(jnp.ones(()), binary), drawn=False)
+    stage = Classes(COLUMNS, outcome(binary), drawn=False)
     procedure = em.learn(model, begun(model, [2, 3, 4, 4]), rounds=40, fold=np.full(4, -1), annealed=False)
     bounds, question = [], next(procedure)
     while True:
@@ -183,7 +187,7 @@ def test_the_bound_never_falls(binary: bool) -> None:
 @pytest.mark.thorough
 def test_fewer_classes_travel_than_there_is_room_for_and_nothing_changes() -> None:
     rows = site_rows(people(False), False)
-    stage = Classes(COLUMNS, OutcomeScale(jnp.ones(()), False), drawn=False)
+    stage = Classes(COLUMNS, outcome(False), drawn=False)
     wide, narrow = (mixture.make_mixture(most, COLUMNS, binary=False) for most in (5, 2))
     start = begun(wide, [2])
     said = travelling(start.likelihoods, 2)

@@ -13,7 +13,12 @@ import pytest
 from oracle.world import SIZES, STUDY, World, build, frames
 from unpooled import FedCI
 from unpooled.maths.regression import coefficients, draw
-from unpooled.methods.fedci.effects import AverageEffect, WeightDraws, conditional_effect, individual_effect
+from unpooled.methods.fedci.effects import (
+    GaussianProcessAverage,
+    WeightDraws,
+    conditional_effect,
+    individual_effect,
+)
 from unpooled.optimise.procedure import ask
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
@@ -91,7 +96,7 @@ def test_padding_changes_nothing(structure: str) -> None:
 def _average(world: World, draws: WeightDraws, rows: Rows) -> Any:
     shift = np.repeat(np.asarray(draws.shift)[:, :, None], len(SIZES), axis=2)
     fixed = {"beta": draws.beta, "shift": shift, "key": jax.random.key_data(jax.random.key(1))}
-    return AverageEffect(world.evidence).statistics(Parameters(world.free, fixed), rows)
+    return GaussianProcessAverage(world.evidence).statistics(Parameters(world.free, fixed), rows)
 
 
 def _pad(rows: Rows, extra: int) -> Rows:

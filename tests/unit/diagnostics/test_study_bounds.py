@@ -31,7 +31,7 @@ def test_they_rest_on_half_the_features_and_on_what_is_borrowed_beside_ones_own(
 
 
 def test_kinds_are_told_by_the_columns() -> None:
-    flags = causal_rff_context(rates=np.full(3, 0.4), binary_outcome=True)
+    flags = causal_rff_context(rates=np.full(3, 0.4), family="binary")
     found = study_bounds(told("observed"), flags, [40, 60])
     expected = minimax_bound(
         [40, 60], 4, 3, 0.7, [[0.0, 0.25], [1.0, 0.0]], outcome="binary", proxies_kind="binary"

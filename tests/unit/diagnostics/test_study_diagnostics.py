@@ -8,26 +8,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from statsmodels.stats.meta_analysis import combine_effects
-from unpooled.diagnostics.look import StudyDiagnostics, look, look_at
 
 from oracle.records import diagnostic_statistics
 from unpooled import AIPW, Study, load
 from unpooled.diagnostics.balance import balance
 from unpooled.diagnostics.checks import agreement_check, balance_check, comparison_check
-<<<<<<< HEAD:tests/unit/diagnostics/test_look.py
 from unpooled.diagnostics.heterogeneity import comparators, leave_one_out, pooled, site_estimates
-from unpooled.diagnostics.overlap import extreme, outside_support
-from unpooled.errors import FitError, StudyError
-from unpooled.methods.diagnostics.balance import Regressors
-=======
-from unpooled.diagnostics.heterogeneity import comparators
-from unpooled.diagnostics.heterogeneity import leave_one_out, pooled, site_estimates
 from unpooled.diagnostics.overlap import extreme, outside_support
 from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, diagnose
 from unpooled.errors import FitError, StudyError
 from unpooled.methods.diagnostics.balance import Regressors
 from unpooled.methods.diagnostics.rounds import Unavailable
->>>>>>> wt-t2:tests/unit/diagnostics/test_study_diagnostics.py
 from unpooled.study import ALL_SITES
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a", "b"], diagnostics=True)

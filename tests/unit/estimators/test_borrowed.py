@@ -21,15 +21,9 @@ def _model(diagnostics: dict) -> CausalRFF:
     return model
 
 
-<<<<<<< HEAD
-def test_shares_have_the_sites_names_and_a_figure(tmp_path: Path) -> None:
-    between_sites = {"chosen": "observed", "observed": {"borrowed": np.array([[0.6, 0.4], [0.1, 0.9]])}}
-    model = _model(between_sites)
-=======
 def test_shares_have_the_sites_names_and_a_figure() -> None:
     shares = BySite(np.array([[0.6, 0.4], [0.1, 0.9]]), axes=2)
     model = _model({"chosen": "observed", "observed": {"borrowed": shares}})
->>>>>>> wt-t2
     assert model.borrowed().loc["n", "s"] == 0.4
     ax = plot.borrowed(model)
     assert [text.get_text() for text in ax.texts] == ["60%", "40%", "10%", "90%"]

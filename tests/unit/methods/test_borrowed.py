@@ -8,7 +8,7 @@ import pytest
 
 from unpooled.methods.causal_rff.classes.candidate import of_cells
 from unpooled.methods.causal_rff.classes.cells import Counted, Variances, precision, solve
-from unpooled.methods.causal_rff.classes.log_likelihoods import Columns
+from unpooled.methods.causal_rff.classes.log_likelihoods import ColumnKinds
 from unpooled.methods.causal_rff.classes.mixture import make_mixture
 
 SITES, MOST, CLASSES = 3, 4, 3
@@ -24,7 +24,7 @@ TOTAL = PEOPLE * RNG.uniform(0.1, 0.9, PEOPLE.shape)
 )
 def test_shares_are_what_changed_outcomes_do_to_the_cells(binary: bool) -> None:
     none = jnp.zeros(0, int)
-    cells = make_mixture(MOST, Columns(none, none), binary=binary).outcome
+    cells = make_mixture(MOST, ColumnKinds(none, none), binary=binary).outcome
     begun = cells.start(SITES)
     variances = Variances(begun.values, jnp.asarray(RNG.uniform(0.1, 2.0, PEOPLE.shape)))
     counted = Counted(jnp.asarray(PEOPLE), jnp.asarray(TOTAL), jnp.ones(2))

@@ -10,13 +10,8 @@ import numpy as np
 import pytest
 
 from oracle import gaussian_latent as slow
-<<<<<<< HEAD
 from unpooled.methods.causal_rff.paper.bound import LatentBound, gain
 from unpooled.methods.causal_rff.paper.functions import MODELS, StructuralFunctions
-=======
-from unpooled.methods.causal_rff.paper.bound import LatentBound, gain
-from unpooled.methods.causal_rff.paper.functions import MODELS, StructuralFunctions
->>>>>>> wt-t2
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 

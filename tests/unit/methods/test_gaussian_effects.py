@@ -14,18 +14,11 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy import stats
 
 from oracle import gaussian_latent as slow
-from unpooled.methods.causal_rff.gaussian import posterior
-<<<<<<< HEAD
+from unpooled.methods.causal_rff.paper import posterior
 from unpooled.methods.causal_rff.paper.effects import GaussianModel
 from unpooled.methods.causal_rff.paper.functions import StructuralFunctions
 from unpooled.methods.causal_rff.paper.posterior import LatentSampler
-from unpooled.models.outcome_family import OutcomeScale
-=======
-from unpooled.methods.causal_rff.paper.effects import GaussianModel
-from unpooled.methods.causal_rff.paper.functions import StructuralFunctions
-from unpooled.methods.causal_rff.paper.posterior import LatentSampler
-from unpooled.models.outcome_family import OutcomeScale
->>>>>>> wt-t2
+from unpooled.models.outcome_family import family_of
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows, make_rows
 
@@ -81,7 +74,7 @@ def bundle(made: StructuralFunctions, free: Any, draws: int = 2) -> Any:
 
 
 def modelled(made: StructuralFunctions) -> GaussianModel:
-    scale = OutcomeScale(jnp.asarray(1.0), binary=made.binary)
+    scale = family_of("binary" if made.binary else "continuous", 0.5, 1.0, link="logit")
     return GaussianModel(LatentSampler(made, metropolis=True), scale)
 
 

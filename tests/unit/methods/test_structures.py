@@ -10,10 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-<<<<<<< HEAD
 from oracle.world import scaling_of
-=======
->>>>>>> wt-t2
 from unpooled.methods.fedci import METHOD
 from unpooled.methods.fedci.method import EXACT_ROWS, pseudo_people
 from unpooled.protocol.records import Parameters

@@ -36,7 +36,7 @@ def test_shares_are_those_of_the_model_chosen():
     assert (found.index.name, found.columns.name) == ("site", "from")
 
 
-@pytest.mark.parametrize("told", [{}, {"chosen": "gaussian", "gaussian": {}}])
+@pytest.mark.parametrize("between_sites", [{}, {"chosen": "gaussian", "gaussian": {}}])
 def test_a_model_that_tells_no_shares_has_none(between_sites):
     assert borrowed(between_sites, ("north", "south")) is None
 

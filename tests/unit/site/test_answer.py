@@ -12,12 +12,8 @@ import pytest
 from oracle import records
 from unpooled.coordinator.agreement import reach_agreement
 from unpooled.coordinator.rounds import Conduct
-<<<<<<< HEAD
-from unpooled.data.stored_columns import describe
-=======
 from unpooled.coordinator.run import adoption
 from unpooled.data.stored_columns import describe
->>>>>>> wt-t2
 from unpooled.disclosure.limits import NONE
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import StudyError

@@ -39,15 +39,10 @@ VALUES: dict[str, Any] = {
 }
 STUDY = spelled_out(Study(**VALUES))
 SCHEMA = Schema(
-<<<<<<< HEAD
     covariates=(ColumnSchema(name="a", kind="numeric"), ColumnSchema(name="b", kind="binary")),
     control="0",
     treated="1",
-).model_dump(mode="json")
-=======
-    covariates=(ColumnSchema(name="a", kind="numeric"), ColumnSchema(name="b", kind="binary")), control="0", treated="1"
 )
->>>>>>> wt-t2
 SETTINGS = METHOD.Settings(draws=50).model_dump(mode="json")
 SCALING = scaling()
 ADOPT = Adopt(SCHEMA, SCALING, "fedci", SETTINGS, {}, 0, ("north",))

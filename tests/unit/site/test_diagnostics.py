@@ -117,16 +117,10 @@ def test_diagnostics_have_folds_of_their_own_that_replay_from_the_seed() -> None
 VALUES: dict[str, Any] = {
     "name": "quitting", "treatment": "w", "outcome": "y", "covariates": ["a"], "method": {"name": "aipw"}
 }  # fmt: skip
-<<<<<<< HEAD:tests/unit/site/test_look.py
-SCHEMA = Schema(covariates=(ColumnSchema(name="a", kind="numeric"),), control="0", treated="1")
-ADOPT = Adopt(
-    SCHEMA.model_dump(mode="json"), {}, "aipw", METHOD.Settings().model_dump(mode="json"), {}, 0, ("north",)
-=======
 SCHEMA = Schema(covariates=(ColumnSchema(name="a", kind="numeric"),), control="0", treated="1")
 SCALING = scaling(features=1)
 ADOPT = adoption(
     methods.spelled_out(Study(**VALUES)), SCHEMA, SCALING, METHOD.context(METHOD.Settings(), SCALING, 0)
->>>>>>> wt-t2:tests/unit/site/test_diagnostics.py
 )
 
 

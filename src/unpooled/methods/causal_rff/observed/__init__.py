@@ -1,1 +1,1 @@
-"""RegressionCandidate confounders: the outcome regressed on random Fourier features, coefficients shared in part."""
+"""Observed confounders: the outcome regressed on random Fourier features, coefficients shared in part."""

@@ -1,4 +1,4 @@
-"""The candidate with a GaussianCandidate latent confounder, the paper's own: Algorithm 1, then one round of sums."""
+"""The candidate with a Gaussian latent confounder, the paper's own: Algorithm 1, then one round of sums."""
 
 from __future__ import annotations
 
