@@ -15,6 +15,8 @@ from unpooled.disclosure.by_site import Diagnostics
 def borrowed(diagnostics: Diagnostics, sites: Sequence[str]) -> pd.DataFrame | None:
     """The share of each site's fit (row) that comes from each site's people (column); None if not told.
 
+    >>> import numpy as np
+    >>> from unpooled.disclosure.by_site import BySite
     >>> shares = BySite(np.array([[0.9, 0.1], [0.3, 0.7]]), axes=2)
     >>> told = {"chosen": "observed", "observed": {"borrowed": shares}}
     >>> float(borrowed(told, ["north", "south"]).loc["south", "north"])

@@ -235,7 +235,7 @@ def test_where_diagnostics_are_unavailable_the_fit_is_complete_and_the_reason_is
 @pytest.mark.slow
 def test_a_fit_without_diagnostics_says_so() -> None:
     model = AIPW(draws=40).fit(Study(treatment="w", outcome="y", covariates=["a", "b"]), tables(0.0))
-    with pytest.raises(StudyError, match="diagnostics = false"):
+    with pytest.raises(StudyError, match="diagnostics=True"):
         model.diagnostics()
 
 
