@@ -18,7 +18,7 @@ from unpooled.site.gateway import Gateway
 from unpooled.site.ledger import entries
 
 STUDY = study()
-QUESTION = Describe(STUDY.columns.model_dump(mode="json"))
+QUESTION = Describe(STUDY.columns)
 Fault = Callable[[str, bytes], bytes]
 
 

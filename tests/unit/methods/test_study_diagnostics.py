@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oracle.world import scaling_of
 from unpooled.methods.diagnostics import rounds
-from unpooled.methods.diagnostics.balance import BINS, CELL, Balance, _shown, beside, regressors
+from unpooled.methods.diagnostics.balance import BINS, CELL, Balance, _shown, regressors, with_regressors
 from unpooled.protocol.messages import Ask, Statistics, Together
 from unpooled.protocol.records import IncompleteColumn, Parameters
 from unpooled.protocol.rows import make_rows
@@ -42,7 +42,7 @@ def test_regressors_are_values_then_those_with_holes_then_the_holes() -> None:
         np.zeros((3, 2)), np.array([0.0, 1.0, 1.0]), np.zeros(3), fold=np.zeros(3), site=1,
         incomplete=np.array([[0.5, np.nan], [np.nan, np.nan], [1.5, -1.0]]),
     )  # fmt: skip
-    seen = beside(rows, np.array([2, 0, 1]))
+    seen = with_regressors(rows, np.array([2, 0, 1]))
     expected = [[0, 0, 0.5, 0, 0, 1], [0, 0, 0, 0, 1, 1], [0, 0, 1.5, -1.0, 0, 0]]
     np.testing.assert_array_equal(seen.covariates[:3], expected)
     np.testing.assert_array_equal(seen.covariates[3:], 0.0)
@@ -96,7 +96,7 @@ def sent(seed: int, people: int, share: float, rarity: float, gaps: float) -> tu
     rows = make_rows(
         standard[:, :2], w, rng.normal(size=people), fold=np.zeros(people), site=0, incomplete=standard[:, 2:]
     )
-    own = beside(rows, rng.integers(0, 3, people))
+    own = with_regressors(rows, rng.integers(0, 3, people))
     coefficients = np.tile(rng.normal(0.0, 0.6, 7), (3, 1))
     said = STAGE.statistics(Parameters(per_site={"treatment": coefficients}), own)
     return said, (w, values)

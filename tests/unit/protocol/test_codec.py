@@ -46,7 +46,9 @@ QUESTIONS, REPLIES = (
 
 @pytest.mark.parametrize("kind", [*QUESTIONS, *REPLIES, SiteReplies])
 def test_every_message_of_the_vocabulary_travels(kind: type[Message]) -> None:
-    values = {field.name: f"<{field.name}>" for field in dataclasses.fields(kind)}
+    values: dict[str, object] = {field.name: f"<{field.name}>" for field in dataclasses.fields(kind)}
+    if kind is Together:  # its parts are checked
+        values = {"questions": (Describe(COLUMNS),)}
     assert decode(encode(kind(**values))) == kind(**values)
 
 
