@@ -34,10 +34,10 @@ lint: env
 	$(BIN)/lint-imports
 
 check: lint
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not slow'
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not slow' --durations=40
 
 test: lint
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not thorough'
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not thorough' --durations=40
 
 thorough: lint
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations=40

@@ -14,4 +14,6 @@ jax.config.update("jax_enable_x64", True)
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jax.config.update("jax_compilation_cache_dir", str(caches / "unpooled" / "compiled"))
+if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+    # Most of our programs compile in less than JAX's threshold of one second.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -18,7 +18,7 @@ LARGEST_COUNT = 30
 class ColumnSchema(BaseModel):
     """One covariate: its kind and, if it is categorical, its levels in a fixed order."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     kind: Kind
@@ -38,7 +38,7 @@ class Description(BaseModel):
     Reveals: number of rows, number of rows per treatment level, column kinds and category levels.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rows: int
     arms: dict[str, int]
@@ -50,7 +50,7 @@ class Description(BaseModel):
 class Schema(BaseModel):
     """How every site reads its table, as agreed by all sites."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     covariates: tuple[ColumnSchema, ...]
     control: str
