@@ -66,7 +66,7 @@ SLOWEST = {
     "causal_rff, transfer",
     "aipw, weights",
 }
-"""Those that compile for long, where a quicker case of the same method is there."""
+"""Those that compile for long: three site processes would each do so again."""
 
 
 def in_process(study: Study, tables: Mapping[str, pd.DataFrame]) -> Engine:

@@ -44,10 +44,7 @@ def estimator(case: str, seed: int = 1) -> Estimator:
     return ESTIMATORS[method](seed=seed, **settings)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.thorough] * (name in SLOWEST)) for name in CASES],
-)
+@pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -272,11 +269,16 @@ def test_an_unknown_site_is_refused_with_the_nearest_known_one(done: Done) -> No
 # --------------------------------------------------------------------------- engines
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
+@pytest.mark.parametrize(
+    ("case", "engine"),
+    [
+        pytest.param(case, engine, marks=[pytest.mark.thorough] * (engine == "pipes" and case in SLOWEST))
+        for case in CASES
+        for engine in ENGINES
+    ],
+    indirect=["case"],
+    scope="module",
+)
 def test_every_engine_gives_every_method_the_same_numbers(done: Done, case: str, engine: str) -> None:
     method, values = CASES[case]
     study = with_settings(STUDY, method, values, seed=1)

@@ -102,7 +102,7 @@ def test_with_min_sites_a_study_begins_anew_without_the_lost_one(stage: Rehearsa
     finally:
         restart(stage, "south")
     assert model.result_.sites == ("north", "east")
-    assert list(model.result_.left_out) == ["south"]
+    assert list(model.result_.lost_sites) == ["south"]
     two = {name: table for name, table in tables().items() if name != "south"}
     np.testing.assert_array_equal(model.ate_draws(), estimator(asked).fit(asked, two).ate_draws())
 

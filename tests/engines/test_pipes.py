@@ -124,7 +124,7 @@ def test_with_min_sites_a_study_starts_again_without_a_lost_site(
     approve(folders, asked)
     model = fit(asked, SiteProcesses(lost))
     assert model.result_.sites == ("north", "east")
-    assert list(model.result_.left_out) == ["south"]
+    assert list(model.result_.lost_sites) == ["south"]
     two = {name: table for name, table in tables().items() if name != "south"}
     np.testing.assert_array_equal(model.ate_draws(), fit(asked, two).ate_draws())
     with pytest.raises(SiteLost, match=r"process\.log"):
