@@ -39,7 +39,7 @@ def test_every_reply_is_found() -> None:
     """A reply in another module would escape the README."""
     known = {kind for kind in messages.Reply.__subclasses__() if kind.__module__.startswith("unpooled.")}
     assert known == {*REPLIES, messages.Replies}
-    assert len(REPLIES) == 7
+    assert messages.Statistics in REPLIES
 
 
 @pytest.mark.parametrize("reply", REPLIES, ids=lambda kind: kind.__name__)

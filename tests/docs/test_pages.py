@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.docs.markdown import PAGES, ROOT, blocks, links, quoted
+
+from unpooled.methods import method
+from unpooled.protocol.messages import question_kinds
 
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 SLOWEST = {"causal_fi.md", "causal_rff.md"}
@@ -35,11 +40,15 @@ def pages_with(language: str) -> list[Any]:
 @pytest.mark.parametrize("page", pages_with("python"))
 def test_python_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": "page"}
+    monkeypatch.setattr(method, "METHODS", dict(method.METHODS))  # a page may add one
+    module = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    names = vars(module)
     for block in blocks(page):
         if block.language == "python":
             # Blank lines before the code, so that a traceback names the page's own line.
-            exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), names)
+            code = "\n" * (block.line - 1) + block.text
+            exec(compile(code, str(page), "exec", dont_inherit=True), names)
     if page.name == "README.md":
         people = names["people"]
         design = np.column_stack([np.ones(len(people)), people[["age", "sex", "quit"]]])
@@ -48,6 +57,9 @@ def test_python_blocks_run_in_order(page: Path, tmp_path: Path, monkeypatch: pyt
         assert abs(names["model"].ate() - stacked) < 0.13, "as if the tables had been stacked"
         assert names["lower"] < stacked < names["upper"] < names["lower"] + 1.0
         assert names["model"].effect(names["newcomer"], site="north").shape == (1,)
+    names.clear()
+    gc.collect()  # messages that a page defined are known until they are collected
+    assert {kind.__module__ for kind in question_kinds().values()} == {"unpooled.protocol.messages"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)

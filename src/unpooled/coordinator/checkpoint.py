@@ -16,7 +16,7 @@ import msgpack
 
 from unpooled.errors import MessageError, ResultsError
 from unpooled.protocol.codec import decode, encode
-from unpooled.protocol.messages import Gradient, Message, Question, Replies, SiteReplies, Statistics
+from unpooled.protocol.messages import Message, Question, Replies, Reply, SiteReplies
 
 
 class Checkpoint:
@@ -100,9 +100,9 @@ def _decoded(reply: bytes, path: Path) -> Message:
         found = decode(reply)
     except MessageError:  # its advice is for parties that talk to each other, not for a file
         raise _damaged(path) from None
-    if not isinstance(found, Statistics | Gradient | Replies | SiteReplies):
-        raise _damaged(path)
-    return found
+    if isinstance(found, Replies | SiteReplies) or (isinstance(found, Reply) and found.added):
+        return found
+    raise _damaged(path)
 
 
 def _read(path: Path) -> list[tuple[bytes, bytes]]:

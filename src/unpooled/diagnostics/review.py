@@ -13,7 +13,7 @@ from unpooled.diagnostics.preview import first_questions, refused
 from unpooled.disclosure.limits import Limits
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
-from unpooled.protocol.messages import Adopted, Described, Gradient, Patterns, Refusal, Summary
+from unpooled.protocol.messages import Ask, Refusal, Together, Vjp, question_kinds
 from unpooled.protocol.records import IncompleteColumn, Scaling
 from unpooled.protocol.stage import Stage
 from unpooled.site.site import Site
@@ -53,18 +53,16 @@ def review(study: Study, site: Site) -> Review:
         site.limits,
         ROUNDS_BEFORE_FITTING
         + max(method.most_rounds(settings), diagnostic_rounds.MOST_ROUNDS if study.diagnostics else 0),
-        _leaving(stages, incomplete=bool(study.columns.incomplete)),
+        _leaving(study, stages),
         refused(site, questions, site.limits),
     )
 
 
-def _leaving(stages: Mapping[str, Stage], *, incomplete: bool) -> dict[str, str]:
-    found = {"describe": Described.reveals, "summarise": Summary.reveals}
-    if incomplete:
-        found["missing patterns"] = Patterns.reveals
-    found["adopt"] = Adopted.reveals
-    found |= {f"{name}: statistics": stage.reveals for name, stage in stages.items()}
-    return {**found, "any stage: gradient": Gradient.reveals, "refusal": Refusal.reveals}
+def _leaving(study: Study, stages: Mapping[str, Stage]) -> dict[str, str]:
+    others = [kind for kind in question_kinds().values() if kind not in (Ask, Vjp, Together)]
+    found = {kind.words: kind.reply.reveals for kind in others if kind.concerns(study)}
+    found |= {f"{name}: {Ask.words}": stage.reveals for name, stage in stages.items()}
+    return {**found, f"any stage: {Vjp.words}": Vjp.reply.reveals, "refusal": Refusal.reveals}
 
 
 def _schema(site: Site) -> Schema:

@@ -8,27 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from unpooled.protocol.messages import (
-    Adopted,
-    Described,
-    Gradient,
-    Message,
-    Patterns,
-    Replies,
-    Statistics,
-    Summary,
-)
+from unpooled.protocol.messages import Ask, Message, Replies, Statistics, question_kinds
 from unpooled.protocol.stage import Stage
 
 Line = dict[str, Any]
 """One line of a journal."""
-
-_REPLIES = {
-    "describe": Described.reveals,
-    "summarise": Summary.reveals,
-    "missing patterns": Patterns.reveals,
-    "adopt": Adopted.reveals,
-}
 
 
 def reveals(question: str, stages: Mapping[str, Stage]) -> str:
@@ -38,12 +22,9 @@ def reveals(question: str, stages: Mapping[str, Stage]) -> str:
 
 
 def _reveals(part: str, stages: Mapping[str, Stage]) -> str:
-    name, _, kind = part.partition(": ")
-    if name in _REPLIES:
-        return _REPLIES[name]
-    if kind == "gradient":
-        return Gradient.reveals
-    return stages[name].reveals if name in stages else Statistics.reveals
+    stage, _, words = part.rpartition(": ")
+    kind = question_kinds().get(words, Ask)
+    return stages[stage].reveals if kind is Ask and stage in stages else kind.reply.reveals
 
 
 def revealed(question: str, reply: Message, stages: Mapping[str, Stage]) -> str:
@@ -52,7 +33,7 @@ def revealed(question: str, reply: Message, stages: Mapping[str, Stage]) -> str:
     if isinstance(reply, Replies):
         texts = [revealed(question, part, stages) for part in reply.replies]
     elif isinstance(reply, Statistics):
-        asked = (part.removesuffix(": statistics") for part in question.split(" + "))
+        asked = (part.removesuffix(f": {Ask.words}") for part in question.split(" + "))
         texts = [stages[name].reveals for name in asked if name in stages] or texts
     return "; ".join(dict.fromkeys(texts))
 
@@ -95,6 +76,7 @@ def _bytes(lines: list[Line], site: str, way: str) -> int:
 def shapes(reply: Message) -> tuple[str, ...]:
     """One "path: shape" for every array, number and text; where many stand together, how many.
 
+    >>> from unpooled.protocol.messages import Described
     >>> from unpooled.study import Description
     >>> shapes(Described(Description(rows=30, arms={"0": 12, "1": 18}, columns=())))
     ('description.rows: number', 'description.arms: 2 numbers')

@@ -1,7 +1,9 @@
 """The scikit-learn / EconML face of the methods."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 from unpooled.coordinator.result import StudyResult
 from unpooled.estimators.base import Estimator
@@ -11,13 +13,11 @@ from unpooled.estimators.comparators import AIPW, MetaAnalysis
 from unpooled.estimators.fedci import FedCI
 from unpooled.study import Study
 
-ESTIMATORS: dict[str, Callable[..., Estimator]] = {
-    "aipw": AIPW,
-    "causal_fi": CausalFI,
-    "causal_rff": CausalRFF,
-    "fedci": FedCI,
-    "meta_analysis": MetaAnalysis,
-}
+for _module in iter_modules(__path__, f"{__name__}."):
+    import_module(_module.name)
+
+ESTIMATORS: dict[str, Callable[..., Estimator]] = {kind.method: kind for kind in Estimator.__subclasses__()}
+"""The estimator of each method: every subclass of `Estimator` in a module of this folder."""
 
 
 def of_study(study: Study) -> Estimator:

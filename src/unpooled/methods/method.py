@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,9 +20,10 @@ from unpooled.protocol.stage import Stage
 from unpooled.study import Study
 
 METHODS = {
-    name: f"unpooled.methods.{name}" for name in ("fedci", "causal_rff", "causal_fi", "aipw", "meta_analysis")
+    folder.name: f"unpooled.methods.{folder.name}"
+    for folder in sorted(file.parent for file in Path(__file__).parent.glob("*/method.py"))
 }
-"""A new method joins with a folder and a line."""
+"""The module of each method, which defines `METHOD`: every folder beside this file that has a `method.py`."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The only things that travel between the coordinator and the sites.
 
-Every reply class states what it reveals, and no reply holds a row. A new message joins here, with a class for
-the question and one for the reply, and in `unpooled.site.answer`, which computes the reply.
+Every reply class states what it reveals, and no reply holds a row. Every question class names the class of
+its reply. A new message joins here, with these two classes, and in `unpooled.site.answer`, which computes
+the reply.
 """
 
 from __future__ import annotations
@@ -25,158 +26,6 @@ class Message(Record):
     """Base of questions and replies."""
 
     reveals: ClassVar[str] = "nothing about any person"
-
-
-# ---------------------------------------------------------------- questions
-
-
-@dataclass(frozen=True)
-class Question(Message):
-    """What the coordinator asks of every site."""
-
-    repeated_on_resume: ClassVar[bool] = False
-    """Whether the question is asked again when a study resumes, because the site may have restarted."""
-
-    @property
-    def label(self) -> str:
-        """A short name for people."""
-        return re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).lower()
-
-    def to_site(self, site: int) -> Question:
-        """The question as the site with this index receives it."""
-        return self
-
-    def mismatch(self, study: Study) -> str | None:
-        """How the question departs from the study a custodian approved; None if it belongs to it."""
-        return None
-
-
-@dataclass(frozen=True)
-class Describe(Question):
-    """What does your table look like, read by these column roles?"""
-
-    columns: ColumnRoles
-    repeated_on_resume: ClassVar[bool] = True
-
-    def mismatch(self, study: Study) -> str | None:
-        return None if self.columns == study.columns else "a question about other columns"
-
-
-@dataclass(frozen=True)
-class Centre(Record):
-    """Means about which moments are taken: of covariates and outcome, and of the incomplete covariates."""
-
-    complete: np.ndarray
-    incomplete: np.ndarray
-
-
-@dataclass(frozen=True)
-class Summarise(Question):
-    """Sums of the encoded columns, about this centre (None: about zero)."""
-
-    schema: Schema
-    centre: Centre | None = None
-    repeated_on_resume: ClassVar[bool] = True
-
-    def mismatch(self, study: Study) -> str | None:
-        return None if self.schema.is_of(study.columns) else "sums of other columns"
-
-
-@dataclass(frozen=True)
-class MissingPatterns(Question):
-    """Which values are missing together, and the moments of the columns among the people of each pattern."""
-
-    schema: Schema
-    centre: np.ndarray
-
-    def mismatch(self, study: Study) -> str | None:
-        if not study.columns.incomplete:
-            return "a question about missing values, of which the study has none"
-        return None if self.schema.is_of(study.columns) else "missing values of other columns"
-
-
-@dataclass(frozen=True)
-class Adopt(Question):
-    """From now on, standardise by this scaling and answer for this method."""
-
-    schema: Schema
-    scaling: Scaling
-    method: str
-    settings: dict[str, Any]
-    context: dict[str, Any]
-    """The fields of the method's own context record."""
-    seed: int
-    sites: tuple[str, ...]
-    diagnostics: bool = False
-    repeated_on_resume: ClassVar[bool] = True
-
-    def mismatch(self, study: Study) -> str | None:
-        expected = {
-            "other columns": self.schema.is_of(study.columns),
-            "another method": self.method == study.method.name,
-            "other settings": self.settings == study.method.settings,
-            "another seed": self.seed == study.seed,
-            "other diagnostics": self.diagnostics == study.diagnostics,
-        }
-        wrong = [what for what, holds in expected.items() if not holds]
-        return f"{wrong[0]} to adopt" if wrong else None
-
-
-@dataclass(frozen=True)
-class Ask(Question):
-    """S_s(θ) of one stage, for a batch of θ."""
-
-    stage: str
-    parameters: Parameters
-
-    @property
-    def label(self) -> str:
-        return f"{self.stage}: statistics"
-
-    def to_site(self, site: int) -> Question:
-        own = self.parameters.at(site)
-        return self if own is self.parameters else replace(self, parameters=own)
-
-
-@dataclass(frozen=True)
-class Vjp(Question):
-    """The vector–Jacobian product (∂S_s/∂θ)ᵀ·cotangent of one stage, for a batch of θ."""
-
-    stage: str
-    parameters: Parameters
-    cotangent: Statistics
-
-    @property
-    def label(self) -> str:
-        return f"{self.stage}: gradient"
-
-    def to_site(self, site: int) -> Question:
-        own = jax.tree.map(lambda leaf: leaf[:, site], self.cotangent.per_site)
-        cotangent = Statistics(self.cotangent.summed, own)
-        return replace(self, parameters=self.parameters.at(site), cotangent=cotangent)
-
-
-@dataclass(frozen=True)
-class Together(Question):
-    """Several questions in one exchange."""
-
-    questions: tuple[Question, ...]
-
-    def __post_init__(self) -> None:
-        if not all(isinstance(part, Question) for part in self.questions):
-            raise TypeError("every part must be a question")
-
-    @property
-    def label(self) -> str:
-        return " + ".join(dict.fromkeys(part.label for part in self.questions))
-
-    def to_site(self, site: int) -> Question:
-        parts = tuple(part.to_site(site) for part in self.questions)
-        same = all(part is asked for part, asked in zip(parts, self.questions, strict=True))
-        return self if same else Together(parts)
-
-    def mismatch(self, study: Study) -> str | None:
-        return next(filter(None, (part.mismatch(study) for part in self.questions)), None)
 
 
 # ------------------------------------------------------------------ replies
@@ -299,3 +148,186 @@ class SiteReplies(Message):
 
 def _sum(trees: list[Any]) -> Any:
     return reduce(lambda left, right: jax.tree.map(np.add, left, right), trees)
+
+
+# ---------------------------------------------------------------- questions
+
+
+@dataclass(frozen=True)
+class Question(Message):
+    """What the coordinator asks of every site."""
+
+    reply: ClassVar[type[Reply]]
+    """The class of the answer, and so what the answer reveals."""
+    words: ClassVar[str] = ""
+    """The kind of question, for people; by default the name of its class in words."""
+    repeated_on_resume: ClassVar[bool] = False
+    """Whether the question is asked again when a study resumes, because the site may have restarted."""
+
+    def __init_subclass__(cls) -> None:
+        if "words" not in vars(cls):
+            cls.words = re.sub(r"(?<!^)(?=[A-Z])", " ", cls.__name__).lower()
+
+    @classmethod
+    def concerns(cls, study: Study) -> bool:
+        """Whether such a question may be asked in this study at all."""
+        return True
+
+    @property
+    def label(self) -> str:
+        """A short name for people."""
+        return self.words
+
+    def to_site(self, site: int) -> Question:
+        """The question as the site with this index receives it."""
+        return self
+
+    def mismatch(self, study: Study) -> str | None:
+        """How the question departs from the study a custodian approved; None if it belongs to it."""
+        return None
+
+
+@dataclass(frozen=True)
+class Describe(Question):
+    """What does your table look like, read by these column roles?"""
+
+    reply: ClassVar[type[Reply]] = Described
+    columns: ColumnRoles
+    repeated_on_resume: ClassVar[bool] = True
+
+    def mismatch(self, study: Study) -> str | None:
+        return None if self.columns == study.columns else "a question about other columns"
+
+
+@dataclass(frozen=True)
+class Centre(Record):
+    """Means about which moments are taken: of covariates and outcome, and of the incomplete covariates."""
+
+    complete: np.ndarray
+    incomplete: np.ndarray
+
+
+@dataclass(frozen=True)
+class Summarise(Question):
+    """Sums of the encoded columns, about this centre (None: about zero)."""
+
+    reply: ClassVar[type[Reply]] = Summary
+    schema: Schema
+    centre: Centre | None = None
+    repeated_on_resume: ClassVar[bool] = True
+
+    def mismatch(self, study: Study) -> str | None:
+        return None if self.schema.is_of(study.columns) else "sums of other columns"
+
+
+@dataclass(frozen=True)
+class MissingPatterns(Question):
+    """Which values are missing together, and the moments of the columns among the people of each pattern."""
+
+    reply: ClassVar[type[Reply]] = Patterns
+    schema: Schema
+    centre: np.ndarray
+
+    @classmethod
+    def concerns(cls, study: Study) -> bool:
+        return bool(study.columns.incomplete)
+
+    def mismatch(self, study: Study) -> str | None:
+        if not self.concerns(study):
+            return "a question about missing values, of which the study has none"
+        return None if self.schema.is_of(study.columns) else "missing values of other columns"
+
+
+@dataclass(frozen=True)
+class Adopt(Question):
+    """From now on, standardise by this scaling and answer for this method."""
+
+    reply: ClassVar[type[Reply]] = Adopted
+    schema: Schema
+    scaling: Scaling
+    method: str
+    settings: dict[str, Any]
+    context: dict[str, Any]
+    """The fields of the method's own context record."""
+    seed: int
+    sites: tuple[str, ...]
+    diagnostics: bool = False
+    repeated_on_resume: ClassVar[bool] = True
+
+    def mismatch(self, study: Study) -> str | None:
+        expected = {
+            "other columns": self.schema.is_of(study.columns),
+            "another method": self.method == study.method.name,
+            "other settings": self.settings == study.method.settings,
+            "another seed": self.seed == study.seed,
+            "other diagnostics": self.diagnostics == study.diagnostics,
+        }
+        wrong = [what for what, holds in expected.items() if not holds]
+        return f"{wrong[0]} to adopt" if wrong else None
+
+
+@dataclass(frozen=True)
+class Ask(Question):
+    """S_s(θ) of one stage, for a batch of θ."""
+
+    reply: ClassVar[type[Reply]] = Statistics
+    words: ClassVar[str] = "statistics"
+    stage: str
+    parameters: Parameters
+
+    @property
+    def label(self) -> str:
+        return f"{self.stage}: {self.words}"
+
+    def to_site(self, site: int) -> Question:
+        own = self.parameters.at(site)
+        return self if own is self.parameters else replace(self, parameters=own)
+
+
+@dataclass(frozen=True)
+class Vjp(Question):
+    """The vector–Jacobian product (∂S_s/∂θ)ᵀ·cotangent of one stage, for a batch of θ."""
+
+    reply: ClassVar[type[Reply]] = Gradient
+    words: ClassVar[str] = "gradient"
+    stage: str
+    parameters: Parameters
+    cotangent: Statistics
+
+    @property
+    def label(self) -> str:
+        return f"{self.stage}: {self.words}"
+
+    def to_site(self, site: int) -> Question:
+        own = jax.tree.map(lambda leaf: leaf[:, site], self.cotangent.per_site)
+        cotangent = Statistics(self.cotangent.summed, own)
+        return replace(self, parameters=self.parameters.at(site), cotangent=cotangent)
+
+
+@dataclass(frozen=True)
+class Together(Question):
+    """Several questions in one exchange."""
+
+    reply: ClassVar[type[Reply]] = Replies
+    questions: tuple[Question, ...]
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(part, Question) for part in self.questions):
+            raise TypeError("every part must be a question")
+
+    @property
+    def label(self) -> str:
+        return " + ".join(dict.fromkeys(part.label for part in self.questions))
+
+    def to_site(self, site: int) -> Question:
+        parts = tuple(part.to_site(site) for part in self.questions)
+        same = all(part is asked for part, asked in zip(parts, self.questions, strict=True))
+        return self if same else Together(parts)
+
+    def mismatch(self, study: Study) -> str | None:
+        return next(filter(None, (part.mismatch(study) for part in self.questions)), None)
+
+
+def question_kinds() -> dict[str, type[Question]]:
+    """Every class of question that travels, by its words, in the order of their definitions."""
+    return {kind.words: kind for kind in Question.__subclasses__() if hasattr(kind, "reply")}

@@ -86,6 +86,7 @@ def test_every_question_has_its_reply_and_none_grows_with_rows() -> None:
         site = Site("s", _table(rows), STUDY.columns)
         replies = [answer(site, question) for question in _questions(site.frame)]
         assert [type(reply) for reply in replies] == kinds
+        assert [question.reply for question in _questions(site.frame)] == kinds
         sizes.append([len(encode(reply)) for reply in replies])
     # A count takes a few more bytes when it is larger; thirty-five times the rows change nothing else.
     assert np.max(np.abs(np.subtract(*sizes))) <= 12
