@@ -1,4 +1,4 @@
-"""All figures, as in `unpooled.plot.forest(model)`. Each draws on `ax` or a new figure and returns its axes."""
+"""All figures, such as `unpooled.plot.forest(model)`. Each draws on `ax` or a new figure; it returns the axes."""
 
 from __future__ import annotations
 
