@@ -1,4 +1,4 @@
-"""All figures, such as `unpooled.plot.forest(model)`. Each draws on `ax` or a new figure; it returns the axes."""
+"""All figures, such as `unpooled.plot.forest(model)`. Each draws on `ax` or a new figure."""
 
 from __future__ import annotations
 
