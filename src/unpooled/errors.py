@@ -7,7 +7,31 @@ from difflib import get_close_matches
 
 
 class UnpooledError(Exception):
-    """Base of every error a user can meet; prints itself, carries an exit code, never a row's value."""
+    """Base class of all errors that this package raises on purpose.
+
+    The message states what was expected, what was found and what to do. It never contains a value of a row.
+
+    Parameters
+    ----------
+    expected : str
+        What was expected.
+    found : str
+        What was found, and where.
+    remedy : str
+        What to do.
+
+    Attributes
+    ----------
+    exit_code : int
+        The exit code of the command line for this kind of error.
+
+    Examples
+    --------
+    >>> print(UnpooledError("a study has a seed", found="no seed", remedy="give seed=0"))
+    a study has a seed
+      found: no seed
+      try:   give seed=0
+    """
 
     exit_code = 2
 

@@ -91,16 +91,33 @@ def of_result(result: StudyResult) -> StudyDiagnostics:
 def diagnose(
     study: Study, sites: Mapping[str, Table] | None = None, *, limits: Limits = NONE
 ) -> StudyDiagnostics:
-    """Balance, overlap and simple estimates of a study before it is fitted; no row leaves its site.
+    """Compute the diagnostics of a study before it is fitted.
 
     Parameters
     ----------
     study : Study
-        The question; its method is not run.
-    sites : mapping, optional
-        A table for each site, as in ``fit``; by default the study's own sources.
+        The study. Its method is not fitted.
+    sites : dict of str to table, optional
+        A table for each site, as in `fit`. By default, the tables that the study names. They must be in this
+        process.
     limits : Limits, optional
-        Disclosure limits of the sites; none by default.
+        Disclosure limits of the sites, off by default.
+
+    Returns
+    -------
+    StudyDiagnostics
+        Balance, overlap, heterogeneity between sites and simpler estimates, as data frames. ``checks`` has
+        the verdicts.
+
+    Raises
+    ------
+    FitError
+        If an arm has too few people to be compared.
+
+    Examples
+    --------
+    >>> found = diagnose(study, sites)  # doctest: +SKIP
+    >>> found.checks[["name", "passed"]]  # doctest: +SKIP
     """
     simplest = methods.with_settings(study, "aipw", {"estimator": "difference"})
     simplest = simplest.model_copy(update={"diagnostics": True})

@@ -15,18 +15,33 @@ CELL = 5
 
 @dataclass(frozen=True)
 class Limits:
-    """Owned by the site. They bind wherever a site belongs to somebody else."""
+    """Disclosure limits of a site: it refuses an answer that would break one of them.
+
+    Each organisation sets its own limits. They apply to remote sites always, and to tables in this process
+    only if they are passed to `fit`. They catch obvious cases; they do not make the statistics anonymous.
+
+    Parameters
+    ----------
+    rows : int, default=10
+        Fewest rows that any statistic may rest on.
+    cell : int, default=5
+        Fewest people in an arm, in a fold of an arm, or with any level of a binary or categorical column.
+    share : float, default=1/3
+        Most features per row: a stage with p features needs at least p / `share` rows.
+
+    Examples
+    --------
+    >>> Limits(cell=10)
+    Limits(rows=10, cell=10, share=0.3333333333333333)
+    """
 
     rows: int = LEAST
-    """Fewest rows that any statistic may rest on."""
     cell: int = CELL
-    """Fewest people in an arm, in a fold of an arm, or behind a value of a binary or categorical column."""
     share: float = 1.0 / 3.0
-    """Most numbers per person that a stage's sums may rest on, as a share of the rows."""
 
 
 NONE = Limits(rows=0, cell=0, share=float("inf"))
-"""One person holds every table: simulations, a first look."""
+"""For tables that are all in one process, such as simulations."""
 
 
 def check_rows(limits: Limits, count: int) -> None:

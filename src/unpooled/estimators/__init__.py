@@ -1,4 +1,4 @@
-"""The scikit-learn / EconML face of the methods."""
+"""The methods as estimators, with the interface of scikit-learn and EconML."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -21,7 +21,7 @@ ESTIMATORS: dict[str, Callable[..., Estimator]] = {kind.method: kind for kind in
 
 
 def of_study(study: Study) -> Estimator:
-    """The estimator of the method that a study names."""
+    """The estimator of the method that a study names, with its settings and seed."""
     from unpooled.methods.method import find, settings_of
 
     checked = settings_of(find(study.method.name), study.method.settings)
@@ -29,7 +29,32 @@ def of_study(study: Study) -> Estimator:
 
 
 def load(folder: Path | str) -> Estimator:
-    """A saved model; `attach` its sites' tables for effects of people."""
+    """Load a saved model.
+
+    Parameters
+    ----------
+    folder : path
+        The folder that `save` wrote.
+
+    Returns
+    -------
+    Estimator
+        The fitted estimator, without tables. Call `attach` before `effect` or `ite`.
+
+    Raises
+    ------
+    ResultsError
+        If the folder is not a saved model.
+
+    Examples
+    --------
+    >>> load("no-such-folder")
+    Traceback (most recent call last):
+    ...
+    unpooled.errors.ResultsError: a model folder must hold study.json and model.msgpack
+      found: no-such-folder is not a saved model
+      try:   give the folder that model.save(...) wrote
+    """
     result = StudyResult.load(Path(folder))
     model = of_study(result.study)
     model.result_ = result

@@ -1,4 +1,4 @@
-"""What every estimator shares: the verbs users know from scikit-learn and EconML."""
+"""The methods that all estimators share, with the names used by scikit-learn and EconML."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ from unpooled.study import Study
 
 
 class Estimator(BaseEstimator):
-    """The constructor only stores; values are checked in `fit`; the sites' tables are never changed."""
+    """Base class of the estimators, with the methods that all of them share.
+
+    The constructor only stores its parameters, `fit` checks them, and tables are never changed.
+    """
 
     method: ClassVar[str]
 
@@ -44,23 +47,46 @@ class Estimator(BaseEstimator):
         resume: bool = False,
         journal: Path | str | None = None,
     ) -> Self:
-        """Run the study over its sites: tables in this process, or a consortium elsewhere.
+        """Fit the model over the sites of a study.
 
         Parameters
         ----------
         study : Study
-            The question. Its `seed` and method settings are overruled by this estimator's.
-        sites : mapping, optional
-            A table for each site: a frame, a CSV or Parquet path, or ``(url, query)``; else the study's own.
-            Or sites that are elsewhere, such as ``unpooled.Remote("coordinator/")``.
+            The roles of the columns and the options of the study. Its seed and method are replaced by those
+            of this estimator.
+        sites : dict of str to table, or Remote, optional
+            A table for each site: a DataFrame, a CSV or Parquet path, or ``(url, query)``. By default, the
+            tables that the study names. For sites of other organisations, give
+            ``unpooled.Remote("consortium/coordinator")``.
         limits : Limits, optional
-            Disclosure limits; off by default, because here one person holds every table.
+            Disclosure limits of the sites. They are off by default, because all tables are in this process.
+            Remote sites have limits of their own.
         watch : callable, optional
-            Called with every finished `Round`: for progress.
-        checkpoint, resume : path and bool, optional
-            Where every round is kept, and whether to go on from there.
+            Called with each finished `Round`, for example to show progress.
+        checkpoint : path, optional
+            File in which the replies of every round are stored, so that an interrupted fit can be resumed.
+        resume : bool, default=False
+            Whether to continue from `checkpoint`.
         journal : path, optional
-            Where one JSON line per round is written.
+            File to which one JSON line per round is written: duration, bytes and objective.
+
+        Returns
+        -------
+        Estimator
+            This estimator, fitted.
+
+        Raises
+        ------
+        StudyError
+            If a parameter of the estimator or of the study is not valid.
+        DataError
+            If a table does not fit the study, or the sites disagree about a column.
+        LimitRefusal
+            If an answer would break a site's limits.
+        FitError
+            If the fit fails numerically.
+        EngineError
+            If a remote site cannot be reached.
         """
         parameters = self.get_params()
         study = methods.with_settings(study, self.method, parameters, parameters.pop("seed"))
@@ -84,74 +110,282 @@ class Estimator(BaseEstimator):
     # ------------------------------------------------------------------ populations
 
     def ate(self, site: str | None = None) -> float:
-        """Average effect over all sites' people, or over one site's, in the outcome's units."""
+        """Average treatment effect, in units of the outcome.
+
+        Parameters
+        ----------
+        site : str, optional
+            The site over whose people to average. By default, all people of all sites.
+
+        Returns
+        -------
+        float
+            The posterior mean.
+        """
         return float(self.ate_draws(site).mean())
 
     def ate_interval(self, site: str | None = None, *, alpha: float = 0.05) -> tuple[float, float]:
-        """Equal-tailed posterior interval of the average effect."""
+        """Equal-tailed posterior interval of the average treatment effect.
+
+        Parameters
+        ----------
+        site : str, optional
+            The site over whose people to average. By default, all people of all sites.
+        alpha : float, default=0.05
+            The interval has probability 1 - `alpha`.
+
+        Returns
+        -------
+        tuple of float
+            The lower and upper end, in units of the outcome.
+        """
         lower, upper = interval(self.ate_draws(site), alpha)
         return float(lower), float(upper)
 
     def ate_draws(self, site: str | None = None) -> np.ndarray:
-        """Posterior draws of the average effect."""
+        """Posterior draws of the average treatment effect.
+
+        Parameters
+        ----------
+        site : str, optional
+            The site over whose people to average. By default, all people of all sites.
+
+        Returns
+        -------
+        ndarray of shape (draws,)
+            The draws, in units of the outcome.
+
+        Raises
+        ------
+        StudyError
+            If the model is not fitted, or the study has no such site.
+        """
         result = self._fitted()
         if site is None:
             return combine(result.site_effects, result.counts)
         return result.site_effects[:, result.sites.index(self._known(site))]
 
     def summary(self, *, alpha: float = 0.05) -> pd.DataFrame:
-        """One row per site and one for all: n, ate, moments, interval."""
+        """Average treatment effects by site and over all sites.
+
+        Parameters
+        ----------
+        alpha : float, default=0.05
+            The intervals have probability 1 - `alpha`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per site, and the row ``all sites``. The columns are n (number of people), ate, variance,
+            sd, skewness and kurtosis of the posterior, and lower and upper end of the interval.
+        """
         result = self._fitted()
         return table(result.site_effects, result.sites, result.counts, alpha)
 
     def diagnostics(self) -> StudyDiagnostics:
-        """Balance, overlap, agreement of sites and simpler estimates; needs ``Study(diagnostics=True)``."""
+        """Diagnostics that were computed in the rounds of the fit.
+
+        Returns
+        -------
+        StudyDiagnostics
+            Balance, overlap, heterogeneity between sites and simpler estimates, as data frames. ``checks``
+            has the verdicts.
+
+        Raises
+        ------
+        StudyError
+            If the study was not defined with ``diagnostics=True``.
+        """
         return of_result(self._fitted())
 
     # ----------------------------------------------------------------------- people
 
     def effect(self, rows: Table, *, site: str) -> np.ndarray:
-        """CATE of new people, from their covariates alone, as members of a site."""
+        """Conditional average treatment effect (CATE) of people, given their covariates.
+
+        Parameters
+        ----------
+        rows : table
+            The covariates of the people: a DataFrame, a CSV or Parquet path, or ``(url, query)``. Treatment
+            and outcome are not used.
+        site : str
+            The site to which these people belong. Its table must be in this process (see `attach`).
+
+        Returns
+        -------
+        ndarray of shape (people,)
+            Posterior means, in units of the outcome.
+        """
         return self.effect_draws(rows, site=site).mean(axis=0)
 
     def effect_interval(
         self, rows: Table, *, site: str, alpha: float = 0.05
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Posterior interval of each person's CATE."""
+        """Equal-tailed posterior intervals of the CATE.
+
+        Parameters
+        ----------
+        rows : table
+            The covariates of the people, as in `effect`.
+        site : str
+            The site to which these people belong.
+        alpha : float, default=0.05
+            The intervals have probability 1 - `alpha`.
+
+        Returns
+        -------
+        tuple of ndarray of shape (people,)
+            The lower and upper ends, in units of the outcome.
+        """
         return interval(self.effect_draws(rows, site=site), alpha)
 
     def effect_draws(self, rows: Table, *, site: str) -> np.ndarray:
-        """CATE draws [K, people]; each person's own, so averages over people are `ate`'s business."""
+        """Posterior draws of the CATE.
+
+        Parameters
+        ----------
+        rows : table
+            The covariates of the people, as in `effect`.
+        site : str
+            The site to which these people belong.
+
+        Returns
+        -------
+        ndarray of shape (draws, people)
+            The draws, in units of the outcome. They are valid for each person separately; use `ate_draws` for
+            averages over people.
+
+        Raises
+        ------
+        StudyError
+            If the model is not fitted, the study has no such site, or its table is not in this process.
+        DataError
+            If the rows do not have the columns of the study.
+        """
         return conditional_effects(self._beside(site), self._fitted().draws, rows) * self._fitted().outcome_sd
 
     def ite(self, site: str, rows: Table | None = None) -> np.ndarray:
-        """Effects of people whose treatment and outcome are known: a site's own, or `rows`."""
+        """Individual treatment effects (ITE) of people whose treatment and outcome are known.
+
+        Parameters
+        ----------
+        site : str
+            The site to which the people belong. Its table must be in this process (see `attach`).
+        rows : table, optional
+            Covariates, treatment and outcome of the people. By default, the table of the site.
+
+        Returns
+        -------
+        ndarray of shape (people,)
+            Posterior means, in units of the outcome.
+        """
         return self.ite_draws(site, rows).mean(axis=0)
 
     def ite_interval(
         self, site: str, rows: Table | None = None, *, alpha: float = 0.05
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Posterior interval of each individual effect."""
+        """Equal-tailed posterior intervals of individual treatment effects.
+
+        Parameters
+        ----------
+        site : str
+            The site to which the people belong.
+        rows : table, optional
+            Covariates, treatment and outcome of the people. By default, the table of the site.
+        alpha : float, default=0.05
+            The intervals have probability 1 - `alpha`.
+
+        Returns
+        -------
+        tuple of ndarray of shape (people,)
+            The lower and upper ends, in units of the outcome.
+        """
         return interval(self.ite_draws(site, rows), alpha)
 
     def ite_draws(self, site: str, rows: Table | None = None) -> np.ndarray:
-        """ITE draws [K, people]."""
+        """Posterior draws of individual treatment effects.
+
+        Parameters
+        ----------
+        site : str
+            The site to which the people belong.
+        rows : table, optional
+            Covariates, treatment and outcome of the people. By default, the table of the site.
+
+        Returns
+        -------
+        ndarray of shape (draws, people)
+            The draws, in units of the outcome.
+
+        Raises
+        ------
+        StudyError
+            If the model is not fitted, the study has no such site, or its table is not in this process.
+        """
         return individual_effects(self._beside(site), self._fitted().draws, rows) * self._fitted().outcome_sd
 
     # ---------------------------------------------------------------------- storage
 
     def save(self, folder: Path | str) -> Path:
-        """Arrays and JSON, no rows: the model can be shared as far as the study's results can."""
+        """Save the fitted model as arrays and JSON, without rows.
+
+        Parameters
+        ----------
+        folder : path
+            A new or empty folder.
+
+        Returns
+        -------
+        Path
+            The folder. `unpooled.load` reads it.
+
+        Raises
+        ------
+        ResultsError
+            If the folder contains files.
+        """
         return self._fitted().save(Path(folder))
 
     def report(self, path: Path | str) -> Path:
-        """One HTML file to hand on: the answer, its figures and checks, and what left each site."""
+        """Write the report: results, figures, checks, and what left each site.
+
+        Parameters
+        ----------
+        path : path
+            The HTML file to write. It is self-contained.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
         self._fitted()
         # The report stands above the estimators, so it is looked up by name.
         return import_module("unpooled.report.results").write_report_alone(self, Path(path))
 
     def attach(self, sites: Mapping[str, Table] | None = None, *, limits: Limits = NONE) -> Self:
-        """Stand a loaded model beside its sites' tables again, for effects of people."""
+        """Give a loaded model the tables of its sites, which `effect` and `ite` need.
+
+        Parameters
+        ----------
+        sites : dict of str to table, optional
+            The same tables as in the fit, or some of them. By default, those that the study names; a saved
+            study names none.
+        limits : Limits, optional
+            Disclosure limits of the sites, off by default.
+
+        Returns
+        -------
+        Estimator
+            This estimator.
+
+        Raises
+        ------
+        StudyError
+            If a site is not part of the study.
+        DataError
+            If a table does not fit the study.
+        """
         result = self._fitted()
         opened = open_sites(result.study, sites, limits)
         for name in opened:

@@ -1,4 +1,4 @@
-"""Estimates with standard errors as a table, read from a fit's diagnostics: nothing rests on draws."""
+"""AIPW and meta-analysis: estimates with standard errors, read from a fit's diagnostics, not from draws."""
 
 from __future__ import annotations
 
@@ -34,13 +34,56 @@ def estimates_table(
 
 
 class AIPW(Estimator):
-    """Doubly robust average effects; or inverse propensity weights, or plain differences, to compare with.
+    """Average effects by AIPW, inverse propensity weighting or an unadjusted difference, for comparison.
 
-    Parameters are those of `unpooled.methods.aipw.settings.Settings`, where each is explained. Draws are of
-    normals with the estimates' standard errors. Effects of people come from linear outcome regressions.
+    AIPW is consistent if either the propensity model (logistic regression) or the outcome model (linear
+    regression in each arm) is correct. The estimator has no posterior: `ate_draws` draws from normal
+    distributions with the estimates and their standard errors, and `estimates` returns both exactly. Effects
+    of single people come from the linear outcome regressions and are only rough.
 
-    >>> AIPW(seed=7).get_params()["estimator"]
-    'aipw'
+    Parameters
+    ----------
+    seed : int, default=0
+        Seed of the folds and of the draws. The same seed gives the same results. It overrides the seed of
+        the study.
+    estimator : {"aipw", "ipw", "difference"}, default="aipw"
+        "aipw" averages doubly robust scores. "ipw" weights by the inverse propensity, with weights
+        normalised within each site and arm. "difference" compares the unadjusted means of the arms within
+        each site.
+    site_terms : {"offsets", "none"}, default="offsets"
+        Whether the treatment and outcome regressions have an intercept for each site. "none" assumes that
+        sites are alike, and each site then sends less.
+    folds : int, default=3
+        Number of folds for cross-fitting, from 1 to 20. The scores of people in a fold use regressions
+        fitted without that fold. With 1, there is no cross-fitting. No effect with "difference".
+    ridge : float, default=1.0
+        Penalty on the squared coefficients in standard units, except for the intercept. Increase it if there
+        are many covariates and few people.
+    trim : float, default=0.01
+        Propensities are clipped to lie between `trim` and 1 - `trim`. Increase it if overlap is poor and a
+        few people have very large weights. No effect with "difference".
+    draws : int, default=400
+        Number of draws, at least 20. It does not affect `estimates`.
+
+    Attributes
+    ----------
+    result_ : StudyResult
+        The fitted study: draws, schema, diagnostics of the fit, and cost. It contains no rows.
+    sites_ : dict of str to Site
+        The sites whose tables are in this process. It is empty if the sites are remote.
+
+    References
+    ----------
+    J. M. Robins, A. Rotnitzky and L. P. Zhao, "Estimation of Regression Coefficients When Some Regressors
+    Are Not Always Observed", JASA 89 (1994).
+
+    T. V. Vo et al., "Federated Causal Inference from Observational Data", Machine Learning (2025),
+    doi:10.1007/s10994-025-06819-9, whose methods this estimator is compared with.
+
+    Examples
+    --------
+    >>> AIPW(estimator="ipw", seed=7).get_params()["trim"]
+    0.01
     """
 
     method: ClassVar[str] = "aipw"
@@ -65,10 +108,20 @@ class AIPW(Estimator):
         self.draws = draws
 
     def estimates(self, *, alpha: float = 0.05) -> pd.DataFrame:
-        """Each site's estimate, their average over all people, and what one stacked table would give.
+        """Estimates by site, for all sites, and for the stacked table, with standard errors.
 
-        The average is what `ate` tells: sites are compared within themselves. Stacked, weighted means are
-        taken over everybody, and standard errors count who happens to be at which site as chance.
+        Parameters
+        ----------
+        alpha : float, default=0.05
+            The intervals have level 1 - `alpha`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The columns estimate, standard_error, lower and upper. The row ``all sites`` is the average of
+            the sites' estimates over all people, which is what `ate` returns. The row ``stacked`` is what a
+            single table of everybody would give; its weighted means are taken over all sites at once, and
+            its standard errors treat the site of a person as random.
         """
         result = self._fitted()
         others = {ALL_SITES: result.fit_diagnostics["overall"], "stacked": result.fit_diagnostics["stacked"]}
@@ -76,14 +129,51 @@ class AIPW(Estimator):
 
 
 class MetaAnalysis(Estimator):
-    """Every site's own doubly robust estimate, pooled by inverse variance, to compare with.
+    """Meta-analysis of the sites' own doubly robust estimates, pooled by inverse variance, for comparison.
 
-    Parameters are those of `unpooled.methods.meta_analysis.settings.Settings`, where each is explained. A
-    site's effect is its estimate shrunken to the pooled one, and `ate` averages these over all sites' people;
-    `estimates` tells the sites' own and the pooled estimates. They differ where sites do.
+    Each site's estimate is AIPW with regressions of its own people alone, so every site needs several times
+    as many people in each arm as there are covariates. The effect of a site is its estimate shrunk towards
+    the pooled estimate, and `ate` averages these effects over the people of all sites. `estimates` returns
+    the sites' own estimates and the pooled ones.
 
-    >>> MetaAnalysis(seed=7).get_params()["effects"]
-    'random'
+    Parameters
+    ----------
+    seed : int, default=0
+        Seed of the folds and of the draws. The same seed gives the same results. It overrides the seed of
+        the study.
+    effects : {"random", "fixed"}, default="random"
+        "random" lets the effects of the sites differ, with a variance τ² estimated by the method of
+        DerSimonian and Laird. "fixed" assumes that all sites have the same effect.
+    folds : int, default=3
+        Number of folds for cross-fitting within each site, from 1 to 20. With 1, there is no cross-fitting.
+        Reduce it if sites are small.
+    ridge : float, default=1.0
+        Penalty on the squared coefficients in standard units, except for the intercept. Increase it if there
+        are many covariates and few people.
+    trim : float, default=0.01
+        Propensities are clipped to lie between `trim` and 1 - `trim`. Increase it if overlap is poor and a
+        few people have very large weights.
+    draws : int, default=400
+        Number of draws of the sites' effects, at least 20. It does not affect `estimates`.
+
+    Attributes
+    ----------
+    result_ : StudyResult
+        The fitted study: draws, schema, diagnostics of the fit, and cost. It contains no rows.
+    sites_ : dict of str to Site
+        The sites whose tables are in this process. It is empty if the sites are remote.
+
+    References
+    ----------
+    R. DerSimonian and N. Laird, "Meta-analysis in clinical trials", Controlled Clinical Trials 7 (1986).
+
+    T. V. Vo et al., "Federated Causal Inference from Observational Data", Machine Learning (2025),
+    doi:10.1007/s10994-025-06819-9, whose methods this estimator is compared with.
+
+    Examples
+    --------
+    >>> MetaAnalysis(effects="fixed", seed=7).get_params()["folds"]
+    3
     """
 
     method: ClassVar[str] = "meta_analysis"
@@ -106,11 +196,28 @@ class MetaAnalysis(Estimator):
         self.draws = draws
 
     def estimates(self, *, alpha: float = 0.05) -> pd.DataFrame:
-        """Each site's own estimate, not shrunken, and the pooled ones with fixed and with random effects."""
+        """Estimates by site, and pooled with fixed and with random effects.
+
+        Parameters
+        ----------
+        alpha : float, default=0.05
+            The intervals have level 1 - `alpha`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The columns estimate, standard_error, lower and upper. The estimates of the sites are not shrunk.
+        """
         result = self._fitted()
         others = {f"{name} effects": result.fit_diagnostics[name] for name in ("fixed", "random")}
         return estimates_table(result, others, alpha)
 
     def heterogeneity(self) -> pd.Series:
-        """Cochran's Q with its degrees of freedom and p-value, I², and τ² in the outcome's units squared."""
+        """How much the estimates of the sites differ.
+
+        Returns
+        -------
+        pandas.Series
+            Cochran's Q with its degrees of freedom and p-value, I², and τ² in squared units of the outcome.
+        """
         return pd.Series(self._fitted().fit_diagnostics["heterogeneity"])

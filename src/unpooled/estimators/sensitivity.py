@@ -1,7 +1,7 @@
-"""What if values are not missing at random? The average effect, were missing values larger or smaller.
+"""Sensitivity to values that are not missing at random: the average effect with shifted missing values.
 
-Whether values are missing at random given all that is seen, no data can tell. So the study is fitted again
-for each size of a shift δ: treatment and outcome go by u + δ where u is missing, p(u | x) by u itself.
+No data can show whether values are missing at random. The study is therefore fitted again for each size of a
+shift δ: where u is missing, treatment and outcome depend on u + δ, while p(u | x) remains that of u.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from unpooled.methods.causal_fi.settings import ARMS, Shift, require_known
 from unpooled.study import Study
 
 SIZES = (-0.5, -0.25, 0.0, 0.25, 0.5)
-"""In sds, given everything that is seen of a person: half an sd is a lot."""
+"""In standard deviations, given everything that is observed of a person."""
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The curve, and where its conclusion changes."""
+    """The average effect by size of the shift, and the sizes at which the conclusion changes."""
 
     column: str
     curve: pd.DataFrame
     """size, ate, lower, upper: one row per size."""
     tipping: dict[str, float | None]
-    """The nearest size below and above 0 at which the interval begins or ceases to hold 0; None: nowhere."""
+    """The nearest size below and above 0 at which the interval starts or ceases to contain 0, or None."""
 
 
 def sensitivity(
@@ -49,17 +49,59 @@ def sensitivity(
     limits: Limits = NONE,
     watch: Watcher | None = None,
 ) -> Sensitivity:
-    """Fit the study once for each size of the shift, all with the structure that the main analysis chose.
+    """Fit the study again with shifted missing values, to see how the average effect depends on them.
 
-    At 0 stands the main analysis itself, which is fitted first.
+    Each fit assumes that the missing values of one column are larger or smaller, by a shift, than expected
+    from what is observed. All fits use the structure that the main analysis chose. The main analysis is
+    fitted first, and is the result for a shift of 0.
+
+    Parameters
+    ----------
+    model : CausalFI
+        The settings of the analysis, with the default inference and without shifts. It is not changed.
+    study : Study
+        The study, as in `fit`.
+    sites : dict of str to table, optional
+        A table for each site, as in `fit`. By default, the tables that the study names.
+    column : str
+        The incomplete column whose missing values are shifted: numbers, counts or 0/1.
+    sizes : sequence of float, default=(-0.5, -0.25, 0.0, 0.25, 0.5)
+        Sizes of the shift, in standard deviations of a number, or in probits of a 0/1 column or a count,
+        given everything that is observed of a person. Half a standard deviation is a large shift.
+    arm : {"control", "treated"}, optional
+        Shift in this arm only. By default in both.
+    site : str, optional
+        Shift at this site only. By default at all.
+    alpha : float, default=0.05
+        The intervals have probability 1 - `alpha`.
+    limits : Limits, optional
+        Disclosure limits of the sites, off by default.
+    watch : callable, optional
+        Called with each finished `Round` of every fit.
+
+    Returns
+    -------
+    Sensitivity
+        ``curve`` has the average effect and its interval for each size. ``tipping`` has the sizes nearest to
+        0 at which the interval starts or ceases to contain 0.
+
+    Raises
+    ------
+    StudyError
+        If the model has shifts or another inference, or if column, arm or site is unknown.
+
+    Examples
+    --------
+    >>> found = sensitivity(CausalFI(seed=7), study, sites, column="smoking")  # doctest: +SKIP
+    >>> found.tipping  # doctest: +SKIP
     """
     if model.inference != "compatible" or model.shifts:
         raise StudyError(
-            "sensitivity starts from an analysis without shifts, by compatible draws",
+            "sensitivity starts from an analysis without shifts, with compatible inference",
             found=f"inference = '{model.inference}', {len(model.shifts)} shifts",
             remedy="give a CausalFI with the default inference and no shifts",
         )
-    # Before a minute is spent on the main analysis.
+    # Checked before the main analysis, which takes a minute.
     require_known("column", column, list(study.columns.incomplete), "an incomplete column of the study")
     if arm is not None:
         require_known("arm", arm, list(ARMS), "control or treated")
@@ -80,7 +122,9 @@ def sensitivity(
 
 
 def tipping(curve: pd.DataFrame, direction: Literal[-1, 1]) -> float | None:
-    """Going from 0 in a direction, where a bound of the interval first crosses 0; linear between the sizes.
+    """The size nearest to 0, in a direction, at which an end of the interval crosses 0; or None.
+
+    Ends are interpolated linearly between the sizes.
 
     >>> sizes, lower = [0.0, 0.5, 1.0], [0.4, 0.2, -0.2]
     >>> round(tipping(pd.DataFrame({"size": sizes, "lower": lower, "upper": [2.0, 2.0, 2.0]}), 1), 6)

@@ -1,4 +1,4 @@
-"""Every figure by one name: `unpooled.plot.forest(model)`. Each takes `ax=None` and returns its Axes."""
+"""All figures, such as `unpooled.plot.forest(model)`. Each draws on `ax` or a new figure."""
 
 from __future__ import annotations
 
@@ -49,12 +49,38 @@ class Shifted(Protocol):
 
 
 def ate(model: Estimator, *, ax: Axes | None = None) -> Axes:
-    """The posterior of the average effect, by site and over all."""
+    """Plot the posterior density of the average effect, by site and over all sites.
+
+    Parameters
+    ----------
+    model : Estimator
+        A fitted estimator.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on. By default, those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the figure.
+    """
     return average.posterior(densities(model), model.summary(), **_words(model.result_.study), ax=ax)
 
 
 def forest(model: Estimator, *, ax: Axes | None = None) -> Axes:
-    """Mean and 95% interval of the average effect, by site and over all."""
+    """Plot the average effect with its 95% interval, by site and over all sites.
+
+    Parameters
+    ----------
+    model : Estimator
+        A fitted estimator.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on. By default, those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the figure.
+    """
     return average.forest(model.summary(), **_words(model.result_.study), ax=ax)
 
 
@@ -67,7 +93,33 @@ def effect_by(
     points: int = 50,
     ax: Axes | None = None,
 ) -> Axes:
-    """The effect along one covariate, all others as is typical of the site's people, or of those given."""
+    """Plot the effect along one covariate, with the others at their mean or most frequent value.
+
+    Parameters
+    ----------
+    model : Estimator
+        A fitted estimator.
+    column : str
+        The covariate.
+    site : str
+        The site for which effects are computed. Its table must be in this process.
+    people : table, optional
+        The people whose means and most frequent values are used. By default, those of the site.
+    points : int, default=50
+        Number of values of the covariate.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on. By default, those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the figure.
+
+    Raises
+    ------
+    StudyError
+        If the study has no such site, or its table is not in this process.
+    """
     study, table = model.result_.study, _table(model, site)
     if people is not None:
         table = read(people, study.columns, site=site, names=tuple(table.columns))
@@ -80,32 +132,108 @@ def effect_by(
 
 
 def sorted_effects(model: Estimator, *, site: str, ax: Axes | None = None) -> Axes:
-    """The effects of a site's people, from their covariates, the smallest first."""
+    """Plot the conditional effects of a site's people with their intervals, in increasing order.
+
+    Parameters
+    ----------
+    model : Estimator
+        A fitted estimator.
+    site : str
+        The site. Its table must be in this process.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on. By default, those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the figure.
+
+    Raises
+    ------
+    StudyError
+        If the study has no such site, or its table is not in this process.
+    """
     effects = curves.summarised(model.effect_draws(_table(model, site), site=site))
     return curves.sorted_effects(effects, **_words(model.result_.study), site=site, ax=ax)
 
 
 def overlap(diagnostics: StudyDiagnostics, *, ax: Axes | None = None) -> Axes:
-    """Propensities by arm, all sites together."""
-    return propensities.overlap(_told(diagnostics.overlap, "propensities"), ax=ax)
+    """Plot the distribution of the propensity in each arm, over all sites.
+
+    Parameters
+    ----------
+    diagnostics : StudyDiagnostics
+        The diagnostics of a study: ``model.diagnostics()`` or ``unpooled.diagnose(study, sites)``.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on. By default, those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the figure.
+    """
+    return propensities.overlap(_not_empty(diagnostics.overlap, "propensities"), ax=ax)
 
 
 def overlap_by_site(diagnostics: StudyDiagnostics) -> np.ndarray:
-    """Propensities by arm at each site: several Axes, of a figure of their own."""
+    """Plot the distribution of the propensity in each arm, in one panel per site.
+
+    Parameters
+    ----------
+    diagnostics : StudyDiagnostics
+        The diagnostics of a study: ``model.diagnostics()`` or ``unpooled.diagnose(study, sites)``.
+
+    Returns
+    -------
+    ndarray of matplotlib.axes.Axes
+        The axes of a new figure.
+    """
     each = diagnostics.overlap.loc[diagnostics.overlap["site"] != ALL_SITES]
-    return propensities.overlap_by_site(_told(each, "propensities of a site by itself"))
+    return propensities.overlap_by_site(_not_empty(each, "propensities of a site by itself"))
 
 
 def love(diagnostics: StudyDiagnostics, *, threshold: float = 0.1, ax: Axes | None = None) -> Axes:
-    """How alike the arms are in every covariate, before and after weighting."""
-    return love_plot.love(_told(diagnostics.balance, "balance of covariates"), threshold=threshold, ax=ax)
+    """Plot the standardised difference between the arms in every covariate, before and after weighting.
+
+    Parameters
+    ----------
+    diagnostics : StudyDiagnostics
+        The diagnostics of a study: ``model.diagnostics()`` or ``unpooled.diagnose(study, sites)``.
+    threshold : float, default=0.1
+        The difference at which lines are drawn.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on. By default, those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the figure.
+    """
+    return love_plot.love(
+        _not_empty(diagnostics.balance, "balance of covariates"), threshold=threshold, ax=ax
+    )
 
 
 def leave_one_out(
     diagnostics: StudyDiagnostics, *, study: Study | None = None, ax: Axes | None = None
 ) -> Axes:
-    """The doubly robust average effect without each site; `study` names the outcome and its unit."""
-    frame = _told(diagnostics.leave_one_out, "estimates without each site")
+    """Plot the doubly robust average effect without each site.
+
+    Parameters
+    ----------
+    diagnostics : StudyDiagnostics
+        The diagnostics of a study: ``model.diagnostics()`` or ``unpooled.diagnose(study, sites)``.
+    study : Study, optional
+        The study, for the name and unit of the outcome.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on. By default, those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the figure.
+    """
+    frame = _not_empty(diagnostics.leave_one_out, "estimates without each site")
     simple = diagnostics.comparators.set_index("estimator").loc[NAMES["aipw"]]
     known: dict[str, Any] = {name: float(simple[name]) for name in ("estimate", "lower", "upper")}
     return heterogeneity.leave_one_out(frame, **known | _words(study), ax=ax)
@@ -118,8 +246,25 @@ def comparators(
     study: Study | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """The average effect by simpler estimators, below the model's; `study` is the model's if there is one."""
-    frame = _told(diagnostics.comparators, "estimates by other estimators")
+    """Plot the average effect by simpler estimators, next to that of a model.
+
+    Parameters
+    ----------
+    diagnostics : StudyDiagnostics
+        The diagnostics of a study: ``model.diagnostics()`` or ``unpooled.diagnose(study, sites)``.
+    model : Estimator, optional
+        A fitted estimator, whose average effect is added at the top.
+    study : Study, optional
+        The study, for the name and unit of the outcome. Not needed with `model`.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on. By default, those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the figure.
+    """
+    frame = _not_empty(diagnostics.comparators, "estimates by other estimators")
     if model is not None:
         lower, upper = model.ate_interval()
         own = {"estimator": "this study", "estimate": model.ate(), "lower": lower, "upper": upper}
@@ -128,14 +273,45 @@ def comparators(
 
 
 def missing(found: Missingness, *, ax: Axes | None = None) -> Axes:
-    """Where values are missing, by site and column."""
+    """Plot the share of missing values by site and column, and the most frequent patterns.
+
+    Parameters
+    ----------
+    found : Missingness
+        The result of `unpooled.diagnostics.missingness.missingness`.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on. By default, those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the figure.
+    """
     if found.shares.empty:
         raise _nothing("share of missing values", "name columns with missing values as `incomplete`")
     return gaps.missing(found.shares, found.patterns, ax=ax)
 
 
 def borrowed(model: Estimator, *, ax: Axes | None = None) -> Axes:
-    """Who borrows from whom, where the fit tells it."""
+    """Plot the share of each site's fit that comes from the people of each site.
+
+    Parameters
+    ----------
+    model : Estimator
+        A fitted `CausalRFF`.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on. By default, those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the figure.
+
+    Raises
+    ------
+    StudyError
+        If the fit has no such shares.
+    """
     shares = borrowed_shares(model.result_.fit_diagnostics, model.result_.sites)
     if shares is None:
         raise _nothing("borrowed shares", "fit CausalRFF, where sites borrow from each other")
@@ -143,7 +319,25 @@ def borrowed(model: Estimator, *, ax: Axes | None = None) -> Axes:
 
 
 def convergence(model: Estimator, *, ax: Axes | None = None) -> Axes:
-    """The objective by evaluation, where the fit descends one."""
+    """Plot the objective by evaluation, to see whether the fit converged.
+
+    Parameters
+    ----------
+    model : Estimator
+        A fitted `FedCI`.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on. By default, those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the figure.
+
+    Raises
+    ------
+    StudyError
+        If the fit does not minimise an objective.
+    """
     found = histories(model)
     if not found:
         raise _nothing("objective by evaluation", "fit FedCI; for others see result_.fit_diagnostics")
@@ -151,12 +345,38 @@ def convergence(model: Estimator, *, ax: Axes | None = None) -> Axes:
 
 
 def traffic(model: Estimator, *, ax: Axes | None = None) -> Axes:
-    """Bytes out of each site and into it."""
+    """Plot the number of bytes that each site sent and received.
+
+    Parameters
+    ----------
+    model : Estimator
+        A fitted estimator.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on. By default, those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the figure.
+    """
     return rounds.traffic(traffic_table(model.result_.cost), ax=ax)
 
 
 def sensitivity(found: Shifted, *, ax: Axes | None = None) -> Axes:
-    """The average effect were missing values larger or smaller."""
+    """Plot the average effect by the size of the shift of missing values.
+
+    Parameters
+    ----------
+    found : Sensitivity
+        The result of `unpooled.sensitivity`.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on. By default, those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the figure.
+    """
     return shifting.curve(found.curve, found.tipping, column=found.column, ax=ax)
 
 
@@ -183,11 +403,11 @@ def _table(model: Estimator, site: str) -> pd.DataFrame:
     return beside[site].frame[[*columns.covariates, *columns.incomplete]]
 
 
-def _told(frame: pd.DataFrame, what: str) -> pd.DataFrame:
+def _not_empty(frame: pd.DataFrame, what: str) -> pd.DataFrame:
     if frame.empty:
-        raise _nothing(what, "diagnostics at more sites, or at larger ones")
+        raise _nothing(what, "compute the diagnostics with more or larger sites")
     return frame
 
 
 def _nothing(what: str, remedy: str) -> StudyError:
-    return StudyError("a figure needs numbers that were told", found=f"no {what}", remedy=remedy)
+    return StudyError("a figure needs numbers to draw", found=f"no {what}", remedy=remedy)

@@ -69,7 +69,7 @@ def read_study(path: str | Path) -> Study:
     Returns
     -------
     Study
-        The study, with diagnostics (`look`) unless the file turns them off.
+        The study, with diagnostics unless the file turns them off.
 
     Raises
     ------

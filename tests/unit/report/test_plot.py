@@ -184,7 +184,7 @@ def test_every_figure_is_drawn_in_the_callers_axes(fitted, diagnostics, model):
     assert len(plot.overlap_by_site(diagnostics)) == 1
 
 
-def test_what_was_not_told_cannot_be_drawn(fitted, diagnostics):
+def test_a_figure_without_numbers_is_an_error(fitted, diagnostics):
     silent = SimpleNamespace(**{name: frame[:0] for name, frame in vars(diagnostics).items()})
     empty = SimpleNamespace(shares=pd.DataFrame(index=["all sites"]), patterns=pd.DataFrame())
     together = SimpleNamespace(overlap=diagnostics.overlap.assign(site="all sites"))
@@ -194,7 +194,7 @@ def test_what_was_not_told_cannot_be_drawn(fitted, diagnostics):
         plot.overlap_by_site: together
     }
     for draw, found in given.items():
-        with pytest.raises(StudyError, match="numbers that were told"):
+        with pytest.raises(StudyError, match="numbers to draw"):
             draw(found)
 
 

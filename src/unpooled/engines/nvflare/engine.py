@@ -39,10 +39,21 @@ OVER = ("FINISHED", "FAILED", "ABORTED")
 
 
 class Remote:
-    """The sites that have a kit of this coordinator: give it to `fit` in place of tables.
+    """The sites of a consortium, to be passed to `fit` instead of tables.
 
-    `timeout` is the number of seconds that a site may take to answer one question, or to connect again;
-    `notify` is called with a line of text whenever the study waits for a site.
+    Parameters
+    ----------
+    coordinator : path
+        The coordinator's folder, which ``unpooled coordinator create`` made.
+    timeout : float, default=600.0
+        Seconds that a site may take to answer a question, or to connect again. Increase it if sites are slow
+        or large.
+    notify : callable, optional
+        Called with a line of text whenever the study waits for a site.
+
+    Examples
+    --------
+    >>> sites = Remote("consortium/coordinator", timeout=1800)  # FedCI().fit(study, sites)
     """
 
     def __init__(self, coordinator: Path | str, timeout: float = 600.0, *, notify: Notify = silent) -> None:

@@ -62,30 +62,51 @@ def refute(
     watch: Watcher | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Refutation:
-    """Put a study to the test, beside its tables.
+    """Test the robustness of a study by fitting it again to changed tables.
 
     Parameters
     ----------
     model : Estimator
-        Fitted to this study and these tables; else a copy of it is fitted first.
-    study, sites
-        As for `fit`; the tables must be in this process.
+        The estimator. If it is not fitted to this study and these tables, a copy of it is fitted first.
+    study : Study
+        The study, as in `fit`.
+    sites : dict of str to table, optional
+        A table for each site, as in `fit`. By default, the tables that the study names. They must be in this
+        process.
     tests : sequence of str, optional
-        Some of placebo, common_cause, subsets, negative_control, e_value and noise_correlation; if not given,
-        all that the method and a named control allow.
+        Some of "placebo", "common_cause", "subsets", "negative_control", "e_value" and "noise_correlation".
+        By default, all that apply to the method; the negative control needs `negative_control`.
     negative_control : str, optional
-        A column that treatment cannot affect and that has no other role in the study.
-    repeats : int, optional
-        How often the placebo, the random common cause and the subsets are drawn and fitted.
-    limits, watch : optional
-        As for `fit`, for every fit there is.
+        A column that the treatment cannot affect and that has no other role in the study.
+    repeats : int, default=3
+        Number of fits for each of "placebo", "common_cause" and "subsets".
+    limits : Limits, optional
+        Disclosure limits of the sites, off by default.
+    watch : callable, optional
+        Called with each finished `Round` of every fit.
     tell : callable, optional
-        Called with a few words before every fit.
+        Called with a short description before every fit.
+
+    Returns
+    -------
+    Refutation
+        ``table`` has one row per test, ``refits`` one per fit, and ``worrying`` the names of the tests whose
+        result is worrying.
+
+    Raises
+    ------
+    StudyError
+        If a test is unknown or impossible, or if the sites are remote.
+
+    Examples
+    --------
+    >>> found = refute(model, study, sites, tests=["placebo", "e_value"])  # doctest: +SKIP
+    >>> found.worrying  # doctest: +SKIP
     """
     chosen = chosen_tests(model, tests, negative_control)
     if repeats < 1:
         raise StudyError("a test is done once or more", found=f"repeats = {repeats}", remedy="give 1 or more")
-    study = study.model_copy(update={"diagnostics": False})  # at the main analysis one has looked already
+    study = study.model_copy(update={"diagnostics": False})  # the main analysis has them
     sources = tables_here(model, study, sites)
     other = None if negative_control is None else control.about(study, negative_control, sources, limits)
     main, tables = fitted(model, study, sources, limits, watch)
