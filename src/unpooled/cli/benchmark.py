@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug, Quiet
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ STORE = Path("benchmark-results")
 @app.command("list")
 def list_(debug: Debug = 0) -> None:
     """Which tables and contenders there are, and who cannot take part here."""
-    with answering(debug=debug):
+    with reporting_errors(debug=debug):
         from unpooled.benchmark.contenders import CONTENDERS
         from unpooled.benchmark.tables import TABLES
 
@@ -65,7 +65,7 @@ def run(
     debug: Debug = 0,
 ) -> None:
     """Run the cells of a table that are not done yet, then show the table."""
-    with answering(debug=debug, resume=f"unpooled benchmark run {table} --store {quote(str(store))}"):
+    with reporting_errors(debug=debug, resume=f"unpooled benchmark run {table} --store {quote(str(store))}"):
         from unpooled.benchmark import tables
         from unpooled.benchmark.contenders import ARRANGEMENTS
         from unpooled.benchmark.runner import cells
@@ -98,7 +98,7 @@ def compare(
     debug: Debug = 0,
 ) -> None:
     """Show the finished cells of a table: mean ± s.e. (median) over the replicates that all have finished."""
-    with answering(debug=debug):
+    with reporting_errors(debug=debug):
         from unpooled.benchmark import tables
 
         _show(store, tables.find(table), paper, view, every=every)
@@ -112,7 +112,7 @@ def figures(
     debug: Debug = 0,
 ) -> None:
     """Draw the finished cells of a table, each figure beside the CSV it was drawn from."""
-    with answering(debug=debug):
+    with reporting_errors(debug=debug):
         from unpooled.benchmark import tables
         from unpooled.benchmark.comparison import write_figures
 

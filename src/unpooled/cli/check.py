@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from unpooled.cli.diagnostics import diagnosed, diagnostics_as_json, show_diagnostics
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.missingness import missingness_as_json, show_missingness
 from unpooled.cli.options import Debug, Json, StudyFile
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def check(study: StudyFile, json: Json = False, debug: Debug = 0) -> None:
     """Do the sites agree, do both arms occur, what would leave each site, what would limits refuse."""
-    with answering(as_json=json, debug=debug):
+    with reporting_errors(as_json=json, debug=debug):
         from unpooled.diagnostics.preview import preview
         from unpooled.study import read_study
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Coordinator, Debug
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def create(
     debug: Debug = 0,
 ) -> None:
     """Make certificates and one kit for each party."""
-    with answering(debug=debug):
+    with reporting_errors(debug=debug):
         from unpooled.engines.nvflare.consortium import read_consortium
         from unpooled.engines.nvflare.kits import create as create_kits
 
@@ -53,7 +53,7 @@ def create(
 @app.command()
 def start(coordinator: Coordinator = Path("consortium/coordinator"), debug: Debug = 0) -> None:
     """Listen for sites and for studies, until Ctrl-C."""
-    with answering(debug=debug):
+    with reporting_errors(debug=debug):
         from unpooled.engines.nvflare.consortium import read_identity
         from unpooled.engines.nvflare.engine import members
         from unpooled.engines.nvflare.processes import start_server, wait_until_listening
@@ -94,7 +94,7 @@ def _watch(coordinator: Path, server: Party) -> None:
 @app.command()
 def status(coordinator: Coordinator = Path("consortium/coordinator"), debug: Debug = 0) -> None:
     """Show which sites are connected."""
-    with answering(debug=debug):
+    with reporting_errors(debug=debug):
         from unpooled.engines.nvflare.engine import connected, members, session
 
         with session(coordinator) as visit:

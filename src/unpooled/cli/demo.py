@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug, Json, Quiet, Resume
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ def demo(
     """Does quitting smoking change weight? A real study, in four regions that share no row."""
     words = ["unpooled", "demo", "--output", str(output), "--resume"]
     again = shlex.join([*words, "--thorough"] if thorough else words)
-    with answering(as_json=json, debug=debug, resume=again, folder=output):
-        from unpooled.cli.text import tell_result
-        from unpooled.cli.watch import conduct
+    with reporting_errors(as_json=json, debug=debug, resume=again, folder=output):
+        from unpooled.cli.print_result import print_result
+        from unpooled.cli.run import fit_and_write
         from unpooled.data.nhefs import PUBLISHED, nhefs
         from unpooled.report.results import claimed
 
@@ -45,8 +45,8 @@ def demo(
             study = write_sites(data, folder, thorough=thorough)
             if not (quiet or json):
                 _introduce(data)
-            conduct(study, folder, resume=resume, show=not (quiet or json))
-        tell_result(folder, as_json=json, quiet=quiet)
+            fit_and_write(study, folder, resume=resume, show=not (quiet or json))
+        print_result(folder, as_json=json, quiet=quiet)
         if not json:
             typer.echo(f"Published: {PUBLISHED}.")
 

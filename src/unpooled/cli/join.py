@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug, SiteFolderOption
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def join(
     debug: Debug = 0,
 ) -> None:
     """Unpack the kit, connect to the coordinator, and answer approved studies until Ctrl-C."""
-    with answering(debug=debug):
+    with reporting_errors(debug=debug):
         from unpooled.engines.nvflare.consortium import read_identity
         from unpooled.engines.nvflare.kits import KIT, unpack
         from unpooled.site.folder import SiteFolder
@@ -45,7 +45,7 @@ def join(
 
 def start(folder: SiteFolderOption = Path("."), debug: Debug = 0) -> None:
     """Connect to the coordinator again, from the folder that `join` made."""
-    with answering(debug=debug):
+    with reporting_errors(debug=debug):
         _serve(folder.absolute())
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug
 
 
@@ -17,7 +17,7 @@ def new(
     debug: Debug = 0,
 ) -> None:
     """Write a commented study file to start from."""
-    with answering(debug=debug):
+    with reporting_errors(debug=debug):
         _write(path)
         typer.echo(f"wrote {path}; fill it in, then: unpooled check {shlex.quote(str(path))}")
 

@@ -16,7 +16,7 @@ RECENT = 12
 AGREEING = ("describe", "summarise", "adopt")
 
 
-class Watching:
+class ProgressDisplay:
     """Called with every finished round; goes to stderr, so that stdout stays for the answer."""
 
     def __init__(self, *, most_rounds: int | None = None, show: bool = True) -> None:

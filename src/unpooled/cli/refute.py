@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug, Json, Quiet
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def refute(
     debug: Debug = 0,
 ) -> None:
     """Refit a finished study where its answer is known or must not move, and say what is worrying."""
-    with answering(as_json=json, debug=debug):
-        from unpooled.cli.progress import Watching
+    with reporting_errors(as_json=json, debug=debug):
+        from unpooled.cli.progress import ProgressDisplay
         from unpooled.estimators.robustness.refute import refute
         from unpooled.report.folder import read_result, write_report
         from unpooled.report.robustness import write_refutation
@@ -50,7 +50,7 @@ def refute(
         show = not (quiet or json)
         tell = partial(typer.echo, err=True) if show else None
         # On a terminal the rounds of each fit; elsewhere a line per fit is enough.
-        with Watching(show=show and sys.stderr.isatty()) as watching:
+        with ProgressDisplay(show=show and sys.stderr.isatty()) as watching:
             found = refute(
                 model, study, tests=names or None, negative_control=negative_control, repeats=repeats,
                 watch=watching, tell=tell,
@@ -125,7 +125,7 @@ def _tell(found: Refutation, content: dict[str, Any], *, as_json: bool, quiet: b
         table.add_column(heading, justify="right" if heading in ("estimate", "95 % interval") else "left")
     table.add_row("main analysis", *_numbers(found.main._asdict()), "")
     for row in found.table.to_dict("records"):
-        table.add_row(row["test"], *_numbers(row), "WORRY" if row["worrying"] else "PASS")
+        table.add_row(row["test"], *_numbers(row), "WARN" if row["worrying"] else "PASS")
     console.print(table)
     said = [f"{row['test']}: {row['words']}" for row in found.table.to_dict("records")]
     names = "report.html, refutation.json, refutation.csv, figures/refutation.png"

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug, Json, Patience, Quiet, StudyFile
 
 
@@ -22,9 +22,9 @@ def rehearse(
     debug: Debug = 0,
 ) -> None:
     """Start a real coordinator and real sites on this machine, run the study over them, and end them."""
-    with answering(as_json=json, debug=debug, folder=output):
-        from unpooled.cli.text import tell_result
-        from unpooled.cli.watch import conduct
+    with reporting_errors(as_json=json, debug=debug, folder=output):
+        from unpooled.cli.print_result import print_result
+        from unpooled.cli.run import fit_and_write
         from unpooled.engines.nvflare.rehearsal import rehearsal
         from unpooled.errors import StudyError
         from unpooled.report.results import claimed
@@ -42,5 +42,5 @@ def rehearse(
                 typer.echo(f"starting a coordinator and {len(sources)} sites", err=True)
             with rehearsal(asked, sources, Path(private)) as parties:
                 remote = parties.remote(timeout=patience)
-                conduct(asked, folder, resume=False, show=show, sites=remote)
-        tell_result(folder, as_json=json, quiet=quiet)
+                fit_and_write(asked, folder, resume=False, show=show, sites=remote)
+        print_result(folder, as_json=json, quiet=quiet)

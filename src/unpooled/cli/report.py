@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug, Quiet
 
 
@@ -17,7 +17,7 @@ def report(
     debug: Debug = 0,
 ) -> None:
     """Write report.html and report.json of a results folder again: the same results, the same bytes."""
-    with answering(as_json=False, debug=debug):
+    with reporting_errors(as_json=False, debug=debug):
         from unpooled.coordinator.checkpoint import writing
         from unpooled.estimators import load
         from unpooled.report.folder import read_result, write_report

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug, Json, Quiet, StudyFile
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def sensitivity(
     debug: Debug = 0,
 ) -> None:
     """Fit a CausalFI study anew for every shift of missing values: the effect against the shift."""
-    with answering(as_json=json, debug=debug, folder=output):
-        from unpooled.cli.progress import Watching
+    with reporting_errors(as_json=json, debug=debug, folder=output):
+        from unpooled.cli.progress import ProgressDisplay
         from unpooled.errors import StudyError
         from unpooled.estimators import CausalFI
         from unpooled.estimators.sensitivity import SIZES, sensitivity
@@ -46,7 +46,7 @@ def sensitivity(
                 remedy='set name = "causal_fi" under [method]',
             )
         model = CausalFI(seed=asked.seed, **asked.method.settings)
-        with claimed(output, resume=False) as folder, Watching(show=not (quiet or json)) as watching:
+        with claimed(output, resume=False) as folder, ProgressDisplay(show=not (quiet or json)) as watching:
             found = sensitivity(
                 model, asked, column=column, sizes=size or SIZES, site=site, watch=watching,
                 arm=cast(Literal["control", "treated"] | None, arm),
@@ -56,10 +56,10 @@ def sensitivity(
 
 
 def _write(found: Sensitivity, folder: Path) -> None:
-    from unpooled.report.drawing import keep
-    from unpooled.report.figures.sensitivity import curve
+    from unpooled.report.figure_files import keep
+    from unpooled.report.figures.curves import sensitivity
 
-    drawn = curve(found.curve, found.tipping, column=found.column)
+    drawn = sensitivity(found.curve, found.tipping, column=found.column)
     keep(drawn, found.curve, folder / "sensitivity.png")
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug, Json
 
 NAMES = (
@@ -32,7 +32,7 @@ def simulate(
     debug: Debug = 0,
 ) -> None:
     """Write simulated site files, the truth about them, and a study file ready to run."""
-    with answering(as_json=json, debug=debug):
+    with reporting_errors(as_json=json, debug=debug):
         from unpooled.data import simulation
 
         made = simulation.simulate(name, sites=sites, rows=rows, seed=seed, test_rows=test_rows)

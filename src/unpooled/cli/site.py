@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.join import join, start
 from unpooled.cli.options import Debug, Json, SiteFolderOption, StudyFile
 
@@ -31,7 +31,7 @@ def review(
     debug: Debug = 0,
 ) -> None:
     """Show what a study asks of this site and what would leave it; approve or refuse it."""
-    with answering(as_json=json, debug=debug):
+    with reporting_errors(as_json=json, debug=debug):
         from unpooled.cli.review import review_as_json, show_decision, show_review
         from unpooled.diagnostics.review import review as reviewed
         from unpooled.methods.method import spelled_out
@@ -65,7 +65,7 @@ def ledger(
     debug: Debug = 0,
 ) -> None:
     """Show what left this site, the newest last."""
-    with answering(as_json=json, debug=debug):
+    with reporting_errors(as_json=json, debug=debug):
         from unpooled.cli.review import ledger_as_json, show_ledger, show_verified
         from unpooled.site import ledger as kept
         from unpooled.site.folder import SiteFolder

@@ -43,11 +43,11 @@ def table_one(
     rows = [
         _rows(name, _at(each, place), arms[place], told[place], found) for place, name in enumerate(counts)
     ]
-    last = _rows(ALL_SITES, total, everybody, told_of_all(statistics, found, widths)[features], found)
+    last = _rows(ALL_SITES, total, everybody, shown_overall(statistics, found, widths)[features], found)
     return pd.concat([*rows, last], ignore_index=True)
 
 
-def told_of_all(statistics: DiagnosticStatistics, found: Regressors, widths: Sequence[int]) -> np.ndarray:
+def shown_overall(statistics: DiagnosticStatistics, found: Regressors, widths: Sequence[int]) -> np.ndarray:
     """Of which regressors over all sites' people every group is empty or large enough to be told of."""
     same = _same_column([*widths, *[1] * found.incomplete])
     groups = _groups(statistics.summed, np.asarray(statistics.summed["arms"]), found, same)
@@ -123,5 +123,5 @@ def balance(statistics: DiagnosticStatistics, found: Regressors, widths: Sequenc
     people = np.where(total["weight"] > 0, total["weight"], np.nan)
     weighted = total["weighted"] / people
     before, after = standardised_difference(total), standardised_difference(total, weighted)
-    before = np.where(told_of_all(statistics, found, widths), before, np.nan)
+    before = np.where(shown_overall(statistics, found, widths), before, np.nan)
     return pd.DataFrame({"feature": list(found.names), "before": before, "after": after})

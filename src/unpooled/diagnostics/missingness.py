@@ -56,7 +56,7 @@ def missingness(
 
 def of_agreed(agreement: Agreement, engine: Engine) -> Missingness:
     """The same where the sites have agreed already."""
-    gathered = run(gather_gaps(agreement), engine)
+    gathered = run(gather_patterns(agreement), engine)
     every = merged(gathered.patterns.values())
     pooled, why = None, ""
     try:
@@ -74,7 +74,7 @@ def of_agreed(agreement: Agreement, engine: Engine) -> Missingness:
     )
 
 
-def _shares(gathered: Gathered) -> pd.DataFrame:
+def _shares(gathered: GatheredPatterns) -> pd.DataFrame:
     """Share missing of each incomplete column: at each site, and over all."""
     scaling, schema = gathered.agreement.scaling, gathered.agreement.schema
     counts = np.array(scaling.counts)
@@ -85,7 +85,7 @@ def _shares(gathered: Gathered) -> pd.DataFrame:
     return pd.DataFrame(shares, index=[*gathered.agreement.descriptions, ALL_SITES], columns=names)
 
 
-def _patterns(gathered: Gathered, every: tuple[Pattern, ...]) -> pd.DataFrame:
+def _patterns(gathered: GatheredPatterns, every: tuple[Pattern, ...]) -> pd.DataFrame:
     """What is missing together, and how many people that is, the most frequent first."""
     schema = gathered.agreement.schema
     start = len(schema.features)
@@ -102,7 +102,7 @@ def _patterns(gathered: Gathered, every: tuple[Pattern, ...]) -> pd.DataFrame:
     return found.sort_values("rows", ascending=False, ignore_index=True)
 
 
-class Gathered(NamedTuple):
+class GatheredPatterns(NamedTuple):
     """By site: the patterns that it told, and how many patterns and rows it kept to itself."""
 
     agreement: Agreement
@@ -110,7 +110,7 @@ class Gathered(NamedTuple):
     withheld: dict[str, dict[str, int]]
 
 
-def gather_gaps(agreement: Agreement) -> Procedure[Gathered]:
+def gather_patterns(agreement: Agreement) -> Procedure[GatheredPatterns]:
     """One round after the agreement's."""
     scaling, arms = agreement.scaling, agreement.descriptions.values()
     treated = sum(one.arms.get(agreement.schema.treated, 0) for one in arms) / sum(scaling.counts)
@@ -121,10 +121,10 @@ def gather_gaps(agreement: Agreement) -> Procedure[Gathered]:
         site: {"patterns": reply.withheld_patterns, "rows": reply.withheld_rows}
         for site, reply in replies.items()
     }
-    return Gathered(agreement, patterns, withheld)
+    return GatheredPatterns(agreement, patterns, withheld)
 
 
-def gap_shares(scaling: Scaling, sites: Sequence[str], hidden: Mapping[str, str]) -> pd.DataFrame | None:
+def missing_shares(scaling: Scaling, sites: Sequence[str], hidden: Mapping[str, str]) -> pd.DataFrame | None:
     """From the numbers that sites agreed on; empty where few are missing; None: no incomplete column."""
     columns = scaling.incomplete_columns
     if not columns:

@@ -1,4 +1,4 @@
-"""Every figure by one name: `unpooled.plot.forest(model)`. Each takes `ax=None` and returns its Axes."""
+"""The public plotting functions, such as `unpooled.plot.forest(model)`. Each returns the Axes it drew on."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from unpooled.diagnostics.heterogeneity import NAMES
 from unpooled.diagnostics.study_diagnostics import StudyDiagnostics
 from unpooled.errors import StudyError, nearest
 from unpooled.estimators import Estimator
-from unpooled.report.drawing import densities, histories, traffic_table
+from unpooled.report.figure_data import densities, histories, traffic_table
 from unpooled.report.figures import (
     average,
     borrowed_strength,
+    costs,
     curves,
-    gaps,
     heterogeneity,
     love_plot,
+    missing_values,
     propensities,
-    rounds,
 )
-from unpooled.report.figures import sensitivity as shifting
+from unpooled.report.figures import convergence as convergence_figure
 from unpooled.study import ALL_SITES, Study
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class Shifted(Protocol):
-    """`unpooled.estimators.sensitivity.Sensitivity`."""
+    """The interface of `unpooled.estimators.sensitivity.Sensitivity` that its figure needs."""
 
     @property
     def column(self) -> str: ...
@@ -49,12 +49,12 @@ class Shifted(Protocol):
 
 
 def ate(model: Estimator, *, ax: Axes | None = None) -> Axes:
-    """The posterior of the average effect, by site and over all."""
+    """Posterior density of the average effect, by site and over all sites."""
     return average.posterior(densities(model), model.summary(), **_words(model.result_.study), ax=ax)
 
 
 def forest(model: Estimator, *, ax: Axes | None = None) -> Axes:
-    """Mean and 95% interval of the average effect, by site and over all."""
+    """Forest plot: mean and 95% interval of the average effect, by site and over all sites."""
     return average.forest(model.summary(), **_words(model.result_.study), ax=ax)
 
 
@@ -67,7 +67,7 @@ def effect_by(
     points: int = 50,
     ax: Axes | None = None,
 ) -> Axes:
-    """The effect along one covariate, all others as is typical of the site's people, or of those given."""
+    """The effect along one covariate, with the others at typical values of the site's people or `people`."""
     study, table = model.result_.study, _table(model, site)
     if people is not None:
         table = read(people, study.columns, site=site, names=tuple(table.columns))
@@ -80,32 +80,32 @@ def effect_by(
 
 
 def sorted_effects(model: Estimator, *, site: str, ax: Axes | None = None) -> Axes:
-    """The effects of a site's people, from their covariates, the smallest first."""
+    """The conditional effects of a site's people, in ascending order."""
     effects = curves.summarised(model.effect_draws(_table(model, site), site=site))
     return curves.sorted_effects(effects, **_words(model.result_.study), site=site, ax=ax)
 
 
 def overlap(diagnostics: StudyDiagnostics, *, ax: Axes | None = None) -> Axes:
-    """Propensities by arm, all sites together."""
-    return propensities.overlap(_told(diagnostics.overlap, "propensities"), ax=ax)
+    """Histogram of propensity scores by arm, over all sites."""
+    return propensities.overlap(_required(diagnostics.overlap, "propensity scores"), ax=ax)
 
 
 def overlap_by_site(diagnostics: StudyDiagnostics) -> np.ndarray:
-    """Propensities by arm at each site: several Axes, of a figure of their own."""
+    """Histograms of propensity scores by arm at each site, as the Axes of a new figure."""
     each = diagnostics.overlap.loc[diagnostics.overlap["site"] != ALL_SITES]
-    return propensities.overlap_by_site(_told(each, "propensities of a site by itself"))
+    return propensities.overlap_by_site(_required(each, "propensity scores by site"))
 
 
 def love(diagnostics: StudyDiagnostics, *, threshold: float = 0.1, ax: Axes | None = None) -> Axes:
-    """How alike the arms are in every covariate, before and after weighting."""
-    return love_plot.love(_told(diagnostics.balance, "balance of covariates"), threshold=threshold, ax=ax)
+    """Love plot: standardised mean difference of every covariate, before and after weighting."""
+    return love_plot.love(_required(diagnostics.balance, "covariate balance"), threshold=threshold, ax=ax)
 
 
 def leave_one_out(
     diagnostics: StudyDiagnostics, *, study: Study | None = None, ax: Axes | None = None
 ) -> Axes:
-    """The doubly robust average effect without each site; `study` names the outcome and its unit."""
-    frame = _told(diagnostics.leave_one_out, "estimates without each site")
+    """Leave-one-site-out plot of the doubly robust estimate; `study` names the outcome and its unit."""
+    frame = _required(diagnostics.leave_one_out, "leave-one-site-out estimates")
     simple = diagnostics.comparators.set_index("estimator").loc[NAMES["aipw"]]
     known: dict[str, Any] = {name: float(simple[name]) for name in ("estimate", "lower", "upper")}
     return heterogeneity.leave_one_out(frame, **known | _words(study), ax=ax)
@@ -118,8 +118,8 @@ def comparators(
     study: Study | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """The average effect by simpler estimators, below the model's; `study` is the model's if there is one."""
-    frame = _told(diagnostics.comparators, "estimates by other estimators")
+    """The model's average effect, if given, above those of simpler estimators."""
+    frame = _required(diagnostics.comparators, "comparator estimates")
     if model is not None:
         lower, upper = model.ate_interval()
         own = {"estimator": "this study", "estimate": model.ate(), "lower": lower, "upper": upper}
@@ -128,36 +128,36 @@ def comparators(
 
 
 def missing(found: Missingness, *, ax: Axes | None = None) -> Axes:
-    """Where values are missing, by site and column."""
+    """Share of missing values by site and column."""
     if found.shares.empty:
-        raise _nothing("share of missing values", "name columns with missing values as `incomplete`")
-    return gaps.missing(found.shares, found.patterns, ax=ax)
+        raise _unavailable("shares of missing values", "list columns with missing values as `incomplete`")
+    return missing_values.missing(found.shares, found.patterns, ax=ax)
 
 
 def borrowed(model: Estimator, *, ax: Axes | None = None) -> Axes:
-    """Who borrows from whom, where the fit tells it."""
+    """Share of each site's estimate that comes from each site's data (CausalRFF only)."""
     shares = borrowed_shares(model.result_.fit_diagnostics, model.result_.sites)
     if shares is None:
-        raise _nothing("borrowed shares", "fit CausalRFF, where sites borrow from each other")
+        raise _unavailable("borrowed shares", "fit CausalRFF, which shares information between sites")
     return borrowed_strength.borrowed(shares, ax=ax)
 
 
 def convergence(model: Estimator, *, ax: Axes | None = None) -> Axes:
-    """The objective by evaluation, where the fit descends one."""
+    """The objective at each evaluation, for methods that minimise one."""
     found = histories(model)
     if not found:
-        raise _nothing("objective by evaluation", "fit FedCI; for others see result_.fit_diagnostics")
-    return rounds.convergence(found, ax=ax)
+        raise _unavailable("objective values", "fit FedCI; for other methods see result_.fit_diagnostics")
+    return convergence_figure.convergence(found, ax=ax)
 
 
 def traffic(model: Estimator, *, ax: Axes | None = None) -> Axes:
-    """Bytes out of each site and into it."""
-    return rounds.traffic(traffic_table(model.result_.cost), ax=ax)
+    """Bytes sent and received by each site."""
+    return costs.traffic(traffic_table(model.result_.cost), ax=ax)
 
 
 def sensitivity(found: Shifted, *, ax: Axes | None = None) -> Axes:
-    """The average effect were missing values larger or smaller."""
-    return shifting.curve(found.curve, found.tipping, column=found.column, ax=ax)
+    """The average effect as a function of the shift applied to missing values."""
+    return curves.sensitivity(found.curve, found.tipping, column=found.column, ax=ax)
 
 
 def _words(study: Study | None) -> dict[str, Any]:
@@ -167,27 +167,25 @@ def _words(study: Study | None) -> dict[str, Any]:
 
 
 def _table(model: Estimator, site: str) -> pd.DataFrame:
-    """The covariates of a site's people."""
+    """The covariates of a site's rows."""
     sites, columns = model.result_.sites, model.result_.study.columns
     if site not in sites:
-        raise StudyError(
-            "the site must be one of the study's", found=f"'{site}'", remedy=nearest(site, sites)
-        )
+        raise StudyError("the site must be part of the study", found=f"'{site}'", remedy=nearest(site, sites))
     beside = getattr(model, "sites_", {})
     if site not in beside:
         raise StudyError(
-            "effects of people are computed beside their site's table",
-            found=f"no table of site '{site}' attached",
-            remedy=f"model.attach({{'{site}': …}}) with the same table as in the study",
+            "individual and conditional effects need the site's table",
+            found=f"no table attached for site '{site}'",
+            remedy=f"call model.attach({{'{site}': …}}) with the table that was used in the study",
         )
     return beside[site].frame[[*columns.covariates, *columns.incomplete]]
 
 
-def _told(frame: pd.DataFrame, what: str) -> pd.DataFrame:
+def _required(frame: pd.DataFrame, what: str) -> pd.DataFrame:
     if frame.empty:
-        raise _nothing(what, "diagnostics at more sites, or at larger ones")
+        raise _unavailable(what, "run the diagnostics with more or larger sites")
     return frame
 
 
-def _nothing(what: str, remedy: str) -> StudyError:
-    return StudyError("a figure needs numbers that were told", found=f"no {what}", remedy=remedy)
+def _unavailable(what: str, remedy: str) -> StudyError:
+    return StudyError("the data of a figure must be available", found=f"no {what}", remedy=remedy)

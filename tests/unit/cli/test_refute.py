@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from unpooled.cli.app import app
 from unpooled.cli.refute import sentence
+from unpooled.estimators.robustness.refit import Refit
 from unpooled.estimators.robustness.refute import Refutation
-from unpooled.estimators.robustness.verdict import Refit
 from unpooled.report.robustness import MAIN, drawn, forest
 
 STUDY = """
@@ -148,4 +148,4 @@ def test_the_sentence_and_the_figure_name_what_is_worrying() -> None:
     assert shown["test"].tolist() == [MAIN, "placebo"], "an E-value is no estimate of its own"
     ax = forest(shown, outcome="weight", unit="kg")
     assert "weight (kg)" in ax.get_xlabel()
-    assert [text.get_text() for text in ax.texts] == ["WORRY", ""]
+    assert [text.get_text() for text in ax.texts] == ["WARN", ""]

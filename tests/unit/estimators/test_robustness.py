@@ -16,9 +16,8 @@ from unpooled.data import check, describe
 from unpooled.errors import DataError, StudyError
 from unpooled.estimators.robustness.common_cause import with_noise
 from unpooled.estimators.robustness.noise_correlation import with_correlation
-from unpooled.estimators.robustness.placebo import propensity, shuffled, strata
+from unpooled.estimators.robustness.placebo import propensity, shuffled, strata, without_effect
 from unpooled.estimators.robustness.subsets import part
-from unpooled.estimators.robustness.without_effect import without_effect
 from unpooled.study import agree
 
 STUDY = up.Study(treatment="w", outcome="y", covariates=["x1", "x2", "k"])

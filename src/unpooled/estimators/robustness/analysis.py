@@ -16,7 +16,7 @@ from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import open_sites
 from unpooled.errors import StudyError
 from unpooled.estimators.base import Estimator, Watcher
-from unpooled.estimators.robustness.verdict import Refit, told
+from unpooled.estimators.robustness.refit import Refit, average_effect
 from unpooled.methods import method as methods
 from unpooled.study import Study
 
@@ -40,13 +40,13 @@ class Analysis:
 
     @property
     def main(self) -> Refit:
-        return told(self.model)
+        return average_effect(self.model)
 
     def refit(self, study: Study, tables: Tables, words: str) -> Refit:
         """The same estimator with the same seed, fitted to something else."""
         if self.tell is not None:
             self.tell(words)
-        return told(unfitted(self.model).fit(study, tables, limits=self.limits, watch=self.watch))
+        return average_effect(unfitted(self.model).fit(study, tables, limits=self.limits, watch=self.watch))
 
     def again(self, test: str, change: Change, study: Study | None = None) -> tuple[Refit, ...]:
         """Change every site's table and fit, as often as there are repeats."""

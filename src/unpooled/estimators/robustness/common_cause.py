@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from unpooled.estimators.robustness.analysis import Analysis
-from unpooled.estimators.robustness.verdict import Finding, furthest, times
+from unpooled.estimators.robustness.refit import RobustnessCheck, furthest, times
 from unpooled.study import Study
 
 NAME = "common_cause"
@@ -15,7 +15,7 @@ MOST = 0.5
 """How far the estimate may move, in its sds."""
 
 
-def common_cause(analysis: Analysis) -> Finding:
+def common_cause(analysis: Analysis) -> RobustnessCheck:
     """The refit that moved most, against half an sd."""
     name = unused(analysis.study.columns.names)
 
@@ -29,7 +29,7 @@ def common_cause(analysis: Analysis) -> Finding:
         f"Worrying is an estimate that moves by more than {MOST:g} sd: the analysis then follows noise. "
         f"This one moved by {moved:.2f} sd."
     )
-    return Finding(NAME, worst.estimate, worst.lower, worst.upper, moved > MOST, words, refits)
+    return RobustnessCheck(NAME, worst.estimate, worst.lower, worst.upper, moved > MOST, words, refits)
 
 
 def with_noise(table: pd.DataFrame, name: str, random: np.random.Generator) -> pd.DataFrame:

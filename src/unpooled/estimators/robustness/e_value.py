@@ -9,7 +9,7 @@ import pandas as pd
 
 from unpooled.data.stored_columns import column, level_names
 from unpooled.estimators.robustness.analysis import Analysis
-from unpooled.estimators.robustness.verdict import Finding
+from unpooled.estimators.robustness.refit import RobustnessCheck
 from unpooled.maths.e_value import EValue, of_difference, of_means
 
 NAME = "e_value"
@@ -33,7 +33,7 @@ def treated_share(tables: Mapping[str, pd.DataFrame], treatment: str, treated: s
     return float(np.concatenate(arms).mean())
 
 
-def finding(analysis: Analysis) -> Finding:
+def finding(analysis: Analysis) -> RobustnessCheck:
     """In words; estimate and interval are the main analysis's own."""
     found, main = of_analysis(analysis), analysis.main
     if main.holds_zero:
@@ -46,4 +46,4 @@ def finding(analysis: Analysis) -> Finding:
         f"{WEAK:g} at the interval's end nearest to 0: confounding that weak is common. {here}"
     )
     worrying = not main.holds_zero and found.interval < WEAK
-    return Finding(NAME, main.estimate, main.lower, main.upper, worrying, words)
+    return RobustnessCheck(NAME, main.estimate, main.lower, main.upper, worrying, words)

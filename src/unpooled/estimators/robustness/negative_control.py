@@ -11,13 +11,13 @@ from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import open_sites
 from unpooled.errors import StudyError
 from unpooled.estimators.robustness.analysis import Analysis, Tables
-from unpooled.estimators.robustness.verdict import Finding
+from unpooled.estimators.robustness.refit import RobustnessCheck
 from unpooled.study import Study
 
 NAME = "negative_control"
 
 
-def finding(analysis: Analysis, study: Study, sources: Tables) -> Finding:
+def finding(analysis: Analysis, study: Study, sources: Tables) -> RobustnessCheck:
     """The same analysis of another outcome, from `about`; its interval must hold 0."""
     found = analysis.refit(study, sources, NAME)
     control, outcome = study.columns.outcome, analysis.study.columns.outcome
@@ -26,7 +26,7 @@ def finding(analysis: Analysis, study: Study, sources: Tables) -> Finding:
         f"interval without 0: what confounds '{control}' is then likely to confound '{outcome}' too. "
         f"This one {'holds' if found.holds_zero else 'is without'} 0."
     )
-    return Finding(
+    return RobustnessCheck(
         NAME, found.estimate, found.lower, found.upper, not found.holds_zero, words, refits=(found,)
     )
 

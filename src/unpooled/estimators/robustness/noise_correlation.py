@@ -12,19 +12,19 @@ import numpy as np
 
 from unpooled.estimators.base import Estimator
 from unpooled.estimators.robustness.analysis import Analysis, unfitted
-from unpooled.estimators.robustness.verdict import Finding
+from unpooled.estimators.robustness.refit import RobustnessCheck
 from unpooled.study import Study
 
 NAME = "noise_correlation"
 GRID = (-0.9, -0.5, 0.0, 0.5, 0.9)
 
 
-def takes_part(model: Estimator) -> bool:
+def has_noise_correlation(model: Estimator) -> bool:
     """Whether the method has this setting."""
     return NAME in model.get_params()
 
 
-def noise_correlation(analysis: Analysis) -> Finding:
+def noise_correlation(analysis: Analysis) -> RobustnessCheck:
     """The mean of people's own effects over the grid, and how many of them go with the average."""
     if analysis.tell is not None:
         analysis.tell(NAME)
@@ -40,7 +40,7 @@ def noise_correlation(analysis: Analysis) -> Finding:
         f"{shares.min():.0%} to {shares.max():.0%} of people go the way of the average."
     )
     here = float(means[grid.index(own)])
-    return Finding(NAME, here, float(means.min()), float(means.max()), left or most, words)
+    return RobustnessCheck(NAME, here, float(means.min()), float(means.max()), left or most, words)
 
 
 def with_correlation(analysis: Analysis, value: float) -> Estimator:

@@ -14,10 +14,9 @@ import pandas as pd
 from scipy.special import ndtri
 
 from unpooled.data import encode
-from unpooled.data.stored_columns import column
+from unpooled.data.stored_columns import column, level_names, numbers
 from unpooled.estimators.robustness.analysis import Analysis
-from unpooled.estimators.robustness.verdict import Finding, Refit, times
-from unpooled.estimators.robustness.without_effect import without_effect
+from unpooled.estimators.robustness.refit import Refit, RobustnessCheck, times
 from unpooled.study import ColumnRoles, Schema
 
 NAME = "placebo"
@@ -26,7 +25,7 @@ FEWEST = 10
 """People in a stratum: a site of fewer than fifty has fewer strata."""
 
 
-def placebo(analysis: Analysis) -> Finding:
+def placebo(analysis: Analysis) -> RobustnessCheck:
     """The mean over the repeats; its interval must hold 0."""
     columns, schema = analysis.study.columns, analysis.model.result_.schema
     effect = analysis.main.estimate
@@ -43,7 +42,9 @@ def placebo(analysis: Analysis) -> Finding:
         "Worrying is an interval without 0: the analysis then finds effects where there are none. "
         f"This one {'holds' if found.holds_zero else 'is without'} 0."
     )
-    return Finding(NAME, found.estimate, found.lower, found.upper, not found.holds_zero, words, refits)
+    return RobustnessCheck(
+        NAME, found.estimate, found.lower, found.upper, not found.holds_zero, words, refits
+    )
 
 
 def together(refits: Sequence[Refit]) -> Refit:
@@ -93,3 +94,33 @@ def propensity(table: pd.DataFrame, columns: ColumnRoles, schema: Schema, *, sit
     spread = np.sqrt((centred**2).sum(axis=0) / people)
     scaled = centred / np.where(spread > 1e-10 * np.abs(features_mean), spread, 1.0)
     return LogisticRegression(max_iter=1000).fit(scaled, arrays.treatment).predict_proba(scaled)[:, 1]
+
+
+def without_effect(
+    table: pd.DataFrame, columns: ColumnRoles, treated: str, effect: float, random: np.random.Generator
+) -> pd.DataFrame:
+    """A copy in which treated people's outcomes are, on average, smaller by the effect."""
+    outcome = numbers(column(table, columns.outcome)).copy()
+    arm = level_names(column(table, columns.treatment)) == treated
+    lowered = {"continuous": _subtracted, "binary": _flipped, "count": _thinned}[columns.family]
+    outcome[arm] = lowered(outcome[arm], effect, random)
+    return table.assign(**{columns.outcome: outcome})
+
+
+def _subtracted(values: np.ndarray, effect: float, random: np.random.Generator) -> np.ndarray:
+    return values - effect
+
+
+def _flipped(values: np.ndarray, effect: float, random: np.random.Generator) -> np.ndarray:
+    """0/1: as many of the ones, or of the zeros, change as it takes."""
+    rate = values.mean() if effect > 0.0 else 1.0 - values.mean()
+    changing = (values == float(effect > 0.0)) & (random.random(len(values)) * rate < abs(effect))
+    return np.where(changing, 1.0 - values, values)
+
+
+def _thinned(values: np.ndarray, effect: float, random: np.random.Generator) -> np.ndarray:
+    """Counts: every event is kept with one probability, or events are added."""
+    if effect <= 0.0:
+        return values + random.poisson(-effect, len(values))
+    kept = max(0.0, 1.0 - effect / max(values.mean(), effect))
+    return random.binomial(values.astype(int), kept).astype(float)

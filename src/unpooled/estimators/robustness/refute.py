@@ -9,19 +9,20 @@ import pandas as pd
 
 from unpooled.data import Table
 from unpooled.disclosure.limits import NONE, Limits
-from unpooled.errors import StudyError
+from unpooled.errors import StudyError, nearest
 from unpooled.estimators.base import Estimator, Watcher
 from unpooled.estimators.robustness import e_value as strength
 from unpooled.estimators.robustness import negative_control as control
 from unpooled.estimators.robustness.analysis import Analysis, Tables, fitted
 from unpooled.estimators.robustness.common_cause import common_cause
-from unpooled.estimators.robustness.noise_correlation import noise_correlation
+from unpooled.estimators.robustness.noise_correlation import has_noise_correlation, noise_correlation
 from unpooled.estimators.robustness.placebo import placebo
-from unpooled.estimators.robustness.selection import chosen_tests, tables_here
+from unpooled.estimators.robustness.refit import Refit, RobustnessCheck
 from unpooled.estimators.robustness.subsets import subsets
-from unpooled.estimators.robustness.verdict import Finding, Refit
+from unpooled.protocol.engine import RemoteSites
 from unpooled.study import Study
 
+TESTS = ("placebo", "common_cause", "subsets", "negative_control", "e_value", "noise_correlation")
 REPEATS = 3
 MISSING = (
     "Whether values are missing at random is another question, and no data can tell: "
@@ -96,10 +97,54 @@ def refute(
     return Refutation(analysis.main, _table(found), _refits(found), strengths, notes)
 
 
-def _finding(test: str, analysis: Analysis, other: Study | None, sources: Tables) -> Finding:
+def chosen_tests(model: Estimator, tests: Sequence[str] | None, negative_control: str | None) -> list[str]:
+    """In the order of `TESTS`; a control that is named is a test that is asked for."""
+    impossible = {
+        "negative_control": negative_control is None,
+        "noise_correlation": not has_noise_correlation(model),
+    }
+    if not tests:
+        return [test for test in TESTS if not impossible.get(test)]
+    named = [tests] if isinstance(tests, str) else list(tests)
+    for test in named:
+        if test not in TESTS:
+            raise StudyError("a test must be a known one", found=f"'{test}'", remedy=nearest(test, TESTS))
+        if impossible.get(test):
+            raise _cannot(test, model)
+    return [test for test in TESTS if test in named or (test == "negative_control" and negative_control)]
+
+
+def _cannot(test: str, model: Estimator) -> StudyError:
+    if test == "negative_control":
+        return StudyError(
+            "a negative control must be named",
+            found="no column",
+            remedy="name a column that treatment cannot affect, or leave this test out",
+        )
+    return StudyError(
+        "this test needs a method that has a noise correlation: FedCI or CausalFI",
+        found=f"method '{model.method}'",
+        remedy="leave this test out",
+    )
+
+
+def tables_here(model: Estimator, study: Study, sites: Mapping[str, Table] | None) -> dict[str, Table]:
+    """The tables, without those that the fit went on without."""
+    if isinstance(sites, RemoteSites):
+        raise StudyError(
+            "tables are changed and fitted again in this process",
+            found="sites that are elsewhere",
+            remedy="give the tables themselves, or ask whoever holds them to run this test on their own",
+        )
+    absent = model.result_.lost_sites if hasattr(model, "result_") else {}
+    named = study.sites if sites is None else sites
+    return {site: table for site, table in named.items() if site not in absent}
+
+
+def _finding(test: str, analysis: Analysis, other: Study | None, sources: Tables) -> RobustnessCheck:
     if test == control.NAME and other is not None:
         return control.finding(analysis, other, sources)
-    plain: dict[str, Callable[[Analysis], Finding]] = {
+    plain: dict[str, Callable[[Analysis], RobustnessCheck]] = {
         "placebo": placebo,
         "common_cause": common_cause,
         "subsets": subsets,
@@ -109,12 +154,12 @@ def _finding(test: str, analysis: Analysis, other: Study | None, sources: Tables
     return plain[test](analysis)
 
 
-def _table(found: Sequence[Finding]) -> pd.DataFrame:
+def _table(found: Sequence[RobustnessCheck]) -> pd.DataFrame:
     rows = [asdict(one) for one in found]
     return pd.DataFrame(rows, columns=["test", "estimate", "lower", "upper", "worrying", "words"])
 
 
-def _refits(found: Sequence[Finding]) -> pd.DataFrame:
+def _refits(found: Sequence[RobustnessCheck]) -> pd.DataFrame:
     rows = [
         {"test": one.test, "repeat": number, **refit._asdict()}
         for one in found

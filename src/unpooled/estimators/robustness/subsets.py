@@ -7,14 +7,14 @@ import pandas as pd
 
 from unpooled.data.stored_columns import column, level_names
 from unpooled.estimators.robustness.analysis import Analysis
-from unpooled.estimators.robustness.verdict import Finding, furthest, times
+from unpooled.estimators.robustness.refit import RobustnessCheck, furthest, times
 
 NAME = "subsets"
 SHARE = 0.8
 """Of each arm of each site."""
 
 
-def subsets(analysis: Analysis) -> Finding:
+def subsets(analysis: Analysis) -> RobustnessCheck:
     """The subset whose estimate moved most: chance alone moves it by √(1/0.8 − 1) = 0.5 sd or so."""
     treatment = analysis.study.columns.treatment
 
@@ -30,7 +30,7 @@ def subsets(analysis: Analysis) -> Finding:
         "lies outside the main analysis's interval: the answer then hangs on who happens to be in a table. "
         f"The furthest moved by {moved:.2f} sd{' and lies outside' if outside else ''}."
     )
-    return Finding(NAME, worst.estimate, worst.lower, worst.upper, outside, words, refits)
+    return RobustnessCheck(NAME, worst.estimate, worst.lower, worst.upper, outside, words, refits)
 
 
 def part(table: pd.DataFrame, treatment: str, random: np.random.Generator) -> pd.DataFrame:

@@ -18,7 +18,7 @@ UNEXPECTED, STOPPED, CLOSED = 1, 130, 141
 
 
 @contextmanager
-def answering(
+def reporting_errors(
     *, as_json: bool = False, debug: int = 0, resume: str = "", folder: Path | None = None
 ) -> Iterator[None]:
     """Turn an exception into a message and an exit code.

@@ -23,7 +23,7 @@ class Refit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Finding:
+class RobustnessCheck:
     """What one test found, and in words whether it is worrying."""
 
     test: str
@@ -35,7 +35,7 @@ class Finding:
     refits: tuple[Refit, ...] = ()
 
 
-def told(model: Estimator) -> Refit:
+def average_effect(model: Estimator) -> Refit:
     """The average effect of a fitted model."""
     lower, upper = model.ate_interval()
     return Refit(model.ate(), lower, upper, float(model.ate_draws().std()))

@@ -14,7 +14,7 @@ from unpooled.cli.progress import readable
 from unpooled.report.words import sentence
 
 
-def tell_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> None:
+def print_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> None:
     """Tell what result.json holds."""
     content = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     if as_json:
