@@ -1,4 +1,4 @@
-"""`unpooled report`: the report of a finished study, made again."""
+"""`unpooled report`: write the report of a finished study again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def report(
     quiet: Quiet = False,
     debug: Debug = 0,
 ) -> None:
-    """Write report.html and report.json of a results folder again: the same results, the same bytes."""
+    """Write report.html and report.json of a results folder again; the same results give the same files."""
     with reporting_errors(as_json=False, debug=debug):
         from unpooled.coordinator.checkpoint import writing
         from unpooled.estimators import load
@@ -26,4 +26,4 @@ def report(
         with writing(results):
             written = write_report(load(results / "model"), result, results)
         if not quiet:
-            typer.echo(f"To look at: {written}")
+            typer.echo(f"Report: {written}")

@@ -1,4 +1,4 @@
-"""`unpooled run`: a study from its file to its results folder."""
+"""`unpooled run`: fit the study of a study file and write its results folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Way(StrEnum):
-    """How a study reaches its sites."""
+    """How the coordinator reaches the sites."""
 
     in_process = "in-process"
     nvflare = "nvflare"
@@ -30,9 +30,9 @@ def run(
     study: StudyFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="The results folder, new or empty.")],
     resume: Resume = False,
-    seed: Annotated[int | None, typer.Option(help="Instead of the study's own seed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Use this seed instead of the study's.")] = None,
     engine: Annotated[
-        Way, typer.Option(help="The study's own tables in this process, or the sites of a consortium.")
+        Way, typer.Option(help="Use the study's tables in this process, or the sites of a consortium.")
     ] = Way.in_process,
     coordinator: Coordinator = Path("consortium/coordinator"),
     patience: Patience = 600.0,
@@ -40,7 +40,7 @@ def run(
     json: Json = False,
     debug: Debug = 0,
 ) -> None:
-    """Fit the study over its sites and write its results."""
+    """Fit a study across its sites and write the results."""
     words = ["unpooled", "run", str(study), "--output", str(output), "--resume"]
     words += [] if seed is None else ["--seed", str(seed)]
     if engine is Way.nvflare:
@@ -79,7 +79,7 @@ def fit_and_write(
         try:
             model.fit(study, sites, watch=watching, checkpoint=checkpoint, resume=resume, journal=journal)
         except Exception:
-            if not (watching.fitting or resume):  # nothing to go on with: leave the folder free again
+            if not (watching.fitting or resume):  # nothing to resume: leave the folder empty
                 checkpoint.unlink(missing_ok=True)
                 journal.unlink(missing_ok=True)
             raise

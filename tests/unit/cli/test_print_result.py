@@ -27,7 +27,8 @@ def told(capsys, folder, **replaced):
 
 def test_the_sentence_has_the_effect_its_unit_and_its_interval():
     assert sentence(content()) == (
-        "'quit' changes 'weight' by +1.5 kg on average (95% interval 1 to 2), estimated from 30 people at 1 site."
+        "'quit' changes 'weight' by +1.5 kg on average (95% interval 1 to 2), "
+        "estimated from 30 people at 1 site."
     )
 
 

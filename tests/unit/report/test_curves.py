@@ -108,7 +108,9 @@ def test_typical_is_a_value_that_somebody_has():
     assert curves.hypothetical(people, "age", 5)["parts"].iloc[0] in (2, 4)
 
 
-@pytest.mark.parametrize(("column", "said"), [("agee", "did you mean 'age'"), ("empty", "must have observed values")])
+@pytest.mark.parametrize(
+    ("column", "said"), [("agee", "did you mean 'age'"), ("empty", "must have observed values")]
+)
 def test_a_column_that_cannot_be_moved_is_refused(column, said):
     with pytest.raises(StudyError, match=said):
         curves.hypothetical(table(), column, 5)
