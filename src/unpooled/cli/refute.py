@@ -145,6 +145,6 @@ def sentence(found: Refutation) -> str:
     worrying, count = found.worrying, len(found.table)
     checks = f"{count} robustness check{'s' if count > 1 else ''}"
     if not worrying:
-        return f"None of {checks} is worrying."
+        return f"No worrying result in {checks}."
     verb = "is" if len(worrying) == 1 else "are"
     return f"{len(worrying)} of {checks} {verb} worrying: {', '.join(worrying)}."

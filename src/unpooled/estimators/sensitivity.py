@@ -1,7 +1,8 @@
-"""What if values are not missing at random? The average effect, were missing values larger or smaller.
+"""Sensitivity of the average effect to values that are not missing at random.
 
-Whether values are missing at random given all that is seen, no data can tell. So the study is fitted again
-for each size of a shift δ: treatment and outcome go by u + δ where u is missing, p(u | x) by u itself.
+Whether values are missing at random given the observed data cannot be tested. The study is therefore
+refitted for each size of a shift δ: the models of treatment and outcome use u + δ where u is missing, and
+p(u | x) uses u itself.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from unpooled.methods.causal_fi.settings import ARMS, Shift, require_known
 from unpooled.study import Study
 
 SIZES = (-0.5, -0.25, 0.0, 0.25, 0.5)
-"""In sds, given everything that is seen of a person: half an sd is a lot."""
+"""In standard deviations given a person's observed data; half a standard deviation is a large shift."""
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The curve, and where its conclusion changes."""
+    """The average effect by size of the shift, and its tipping points."""
 
     column: str
     curve: pd.DataFrame
     """size, ate, lower, upper: one row per size."""
     tipping: dict[str, float | None]
-    """The nearest size below and above 0 at which the interval begins or ceases to hold 0; None: nowhere."""
+    """The sizes closest to 0, below and above, at which the interval starts or stops including 0; or None."""
 
 
 def sensitivity(
@@ -49,17 +50,17 @@ def sensitivity(
     limits: Limits = NONE,
     watch: Watcher | None = None,
 ) -> Sensitivity:
-    """Fit the study once for each size of the shift, all with the structure that the main analysis chose.
+    """Fit the study once for each size of the shift, with the structure chosen by the main analysis.
 
-    At 0 stands the main analysis itself, which is fitted first.
+    The main analysis, with a shift of 0, is fitted first.
     """
     if model.inference != "compatible" or model.shifts:
         raise StudyError(
-            "sensitivity starts from an analysis without shifts, by compatible draws",
+            "a sensitivity analysis needs inference='compatible' and no shifts",
             found=f"inference = '{model.inference}', {len(model.shifts)} shifts",
-            remedy="give a CausalFI with the default inference and no shifts",
+            remedy="pass a CausalFI with the default inference and no shifts",
         )
-    # Before a minute is spent on the main analysis.
+    # Validate before the main analysis, which may take a minute.
     require_known("column", column, list(study.columns.incomplete), "an incomplete column of the study")
     if arm is not None:
         require_known("arm", arm, list(ARMS), "control or treated")
@@ -80,7 +81,7 @@ def sensitivity(
 
 
 def tipping(curve: pd.DataFrame, direction: Literal[-1, 1]) -> float | None:
-    """Going from 0 in a direction, where a bound of the interval first crosses 0; linear between the sizes.
+    """The size at which a limit of the interval first crosses 0 in a direction, by linear interpolation.
 
     >>> sizes, lower = [0.0, 0.5, 1.0], [0.4, 0.2, -0.2]
     >>> round(tipping(pd.DataFrame({"size": sizes, "lower": lower, "upper": [2.0, 2.0, 2.0]}), 1), 6)

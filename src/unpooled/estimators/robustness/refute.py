@@ -1,4 +1,4 @@
-"""Refuting a study: each test says what a worrying result looks like, and whether this one is."""
+"""Refute a study: run robustness checks and report which results are worrying."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from unpooled.study import Study
 TESTS = ("placebo", "common_cause", "subsets", "negative_control", "e_value", "noise_correlation")
 REPEATS = 3
 MISSING = (
-    "Whether values are missing at random is another question, and no data can tell: "
-    "`up.sensitivity(model, study, column=…)` and `unpooled sensitivity` ask it."
+    "These checks do not address whether values are missing at random, which cannot be tested; use "
+    "`up.sensitivity(model, study, column=…)` or `unpooled sensitivity` for a sensitivity analysis."
 )
 
 
 @dataclass(frozen=True)
 class Refutation:
-    """What every test found."""
+    """The results of all checks."""
 
     main: Refit
-    """The analysis that is questioned."""
+    """The average effect of the main analysis."""
     table: pd.DataFrame
-    """test, estimate, lower, upper, worrying, words: one row per test."""
+    """test, estimate, lower, upper, worrying, words: one row per check."""
     refits: pd.DataFrame
-    """test, repeat, estimate, lower, upper, sd: one row per fit."""
+    """test, repeat, estimate, lower, upper, sd: one row per refit."""
     e_value: dict[str, float]
     """Risk ratio with its interval, and the E-values of the estimate and of the interval."""
     notes: tuple[str, ...] = ()
-    """What these tests do not ask."""
+    """What these checks do not cover."""
 
     @property
     def worrying(self) -> list[str]:
-        """The tests whose result is worrying."""
+        """The names of the checks with a worrying result."""
         return self.table.loc[self.table["worrying"], "test"].tolist()
 
 
@@ -63,42 +63,42 @@ def refute(
     watch: Watcher | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Refutation:
-    """Put a study to the test, beside its tables.
+    """Run robustness checks on a study, in the process that holds its tables.
 
     Parameters
     ----------
     model : Estimator
-        Fitted to this study and these tables; else a copy of it is fitted first.
+        The estimator; if it was not fitted to this study, a copy is fitted first.
     study, sites
-        As for `fit`; the tables must be in this process.
+        As in `fit`; the tables must be in this process.
     tests : sequence of str, optional
-        Some of placebo, common_cause, subsets, negative_control, e_value and noise_correlation; if not given,
-        all that the method and a named control allow.
+        Any of placebo, common_cause, subsets, negative_control, e_value and noise_correlation; by default,
+        all that apply.
     negative_control : str, optional
-        A column that treatment cannot affect and that has no other role in the study.
+        Negative control outcome: a column that treatment cannot affect and that has no other role.
     repeats : int, optional
-        How often the placebo, the random common cause and the subsets are drawn and fitted.
+        Number of refits for each of placebo, common_cause and subsets.
     limits, watch : optional
-        As for `fit`, for every fit there is.
+        As in `fit`, for every refit.
     tell : callable, optional
-        Called with a few words before every fit.
+        Called with a short description before every refit.
     """
     chosen = chosen_tests(model, tests, negative_control)
     if repeats < 1:
-        raise StudyError("a test is done once or more", found=f"repeats = {repeats}", remedy="give 1 or more")
-    study = study.model_copy(update={"diagnostics": False})  # at the main analysis one has looked already
+        raise StudyError("repeats must be at least 1", found=f"repeats = {repeats}", remedy="use 1 or more")
+    study = study.model_copy(update={"diagnostics": False})  # refits need no diagnostics
     sources = tables_here(model, study, sites)
     other = None if negative_control is None else control.about(study, negative_control, sources, limits)
     main, tables = fitted(model, study, sources, limits, watch)
     analysis = Analysis(main, study, tables, repeats, limits, watch, tell)
-    found = [_finding(test, analysis, other, sources) for test in chosen]
+    found = [_check(test, analysis, other, sources) for test in chosen]
     notes = (MISSING,) if study.columns.incomplete else ()
     strengths = strength.of_analysis(analysis)._asdict()
     return Refutation(analysis.main, _table(found), _refits(found), strengths, notes)
 
 
 def chosen_tests(model: Estimator, tests: Sequence[str] | None, negative_control: str | None) -> list[str]:
-    """In the order of `TESTS`; a control that is named is a test that is asked for."""
+    """The checks to run, in the order of `TESTS`; naming a negative control requests its check."""
     impossible = {
         "negative_control": negative_control is None,
         "noise_correlation": not has_noise_correlation(model),
@@ -108,7 +108,7 @@ def chosen_tests(model: Estimator, tests: Sequence[str] | None, negative_control
     named = [tests] if isinstance(tests, str) else list(tests)
     for test in named:
         if test not in TESTS:
-            raise StudyError("a test must be a known one", found=f"'{test}'", remedy=nearest(test, TESTS))
+            raise StudyError("every test must be known", found=f"'{test}'", remedy=nearest(test, TESTS))
         if impossible.get(test):
             raise _cannot(test, model)
     return [test for test in TESTS if test in named or (test == "negative_control" and negative_control)]
@@ -117,38 +117,38 @@ def chosen_tests(model: Estimator, tests: Sequence[str] | None, negative_control
 def _cannot(test: str, model: Estimator) -> StudyError:
     if test == "negative_control":
         return StudyError(
-            "a negative control must be named",
+            "this test needs a negative control outcome",
             found="no column",
-            remedy="name a column that treatment cannot affect, or leave this test out",
+            remedy="name a column that treatment cannot affect, or omit this test",
         )
     return StudyError(
-        "this test needs a method that has a noise correlation: FedCI or CausalFI",
+        "this test needs a method with a noise correlation: FedCI or CausalFI",
         found=f"method '{model.method}'",
-        remedy="leave this test out",
+        remedy="omit this test",
     )
 
 
 def tables_here(model: Estimator, study: Study, sites: Mapping[str, Table] | None) -> dict[str, Table]:
-    """The tables, without those that the fit went on without."""
+    """The tables of all sites that were not lost during the fit."""
     if isinstance(sites, RemoteSites):
         raise StudyError(
-            "tables are changed and fitted again in this process",
-            found="sites that are elsewhere",
-            remedy="give the tables themselves, or ask whoever holds them to run this test on their own",
+            "robustness checks need the sites' tables in this process",
+            found="remote sites",
+            remedy="pass the tables themselves, or ask each site to run the checks on its own table",
         )
     absent = model.result_.lost_sites if hasattr(model, "result_") else {}
     named = study.sites if sites is None else sites
     return {site: table for site, table in named.items() if site not in absent}
 
 
-def _finding(test: str, analysis: Analysis, other: Study | None, sources: Tables) -> RobustnessCheck:
+def _check(test: str, analysis: Analysis, other: Study | None, sources: Tables) -> RobustnessCheck:
     if test == control.NAME and other is not None:
-        return control.finding(analysis, other, sources)
+        return control.negative_control(analysis, other, sources)
     plain: dict[str, Callable[[Analysis], RobustnessCheck]] = {
         "placebo": placebo,
         "common_cause": common_cause,
         "subsets": subsets,
-        "e_value": strength.finding,
+        "e_value": strength.e_value,
         "noise_correlation": noise_correlation,
     }
     return plain[test](analysis)
