@@ -89,7 +89,7 @@ def measure_apart(point: dict) -> dict:
 
 def curve(name: str, folder: Path) -> None:
     """Measure the missing points, then draw the curve."""
-    from unpooled.report.drawing import keep
+    from unpooled.report.figure_files import keep
     from unpooled.report.figures.costs import cost_curve
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -84,9 +84,9 @@ def compare(seed: int) -> pd.DataFrame:
 def draw(found: pd.DataFrame, path: Path) -> None:
     import matplotlib as mpl
 
-    from unpooled.report.drawing import keep
+    from unpooled.report.figure_files import keep
     from unpooled.report.figures import style
-    from unpooled.report.figures.axes import new_axes
+    from unpooled.report.figures.style import new_axes
 
     ax = new_axes(None, 3.4)
     with mpl.rc_context(style.STYLE):

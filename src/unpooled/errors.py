@@ -1,4 +1,4 @@
-"""One short family of errors: what was expected, what was found and where, what to do."""
+"""The package's errors. Each states what was expected, what was found and where, and a remedy."""
 
 from __future__ import annotations
 
@@ -41,71 +41,71 @@ class UnpooledError(Exception):
 
 
 class StudyError(UnpooledError):
-    """The study (file or object) does not say what it must."""
+    """The study file or object is invalid."""
 
     exit_code = 2
 
 
 class DataError(UnpooledError):
-    """A site's table cannot answer this study."""
+    """A site's table does not fit the study."""
 
     exit_code = 3
 
 
 class SchemaError(DataError):
-    """The sites do not agree on what a column is."""
+    """The sites disagree about a column's type or levels."""
 
 
 class LimitRefusal(UnpooledError):
-    """A site refuses to answer because the answer could disclose people."""
+    """A site refuses to answer because the answer could disclose information about individuals."""
 
     exit_code = 4
 
 
 class MessageError(UnpooledError):
-    """A message that is not in the protocol's vocabulary, or does not decode."""
+    """A message is not part of the protocol or cannot be decoded."""
 
     exit_code = 5
 
 
 class FitError(UnpooledError):
-    """The numbers went wrong while fitting."""
+    """Fitting failed numerically."""
 
     exit_code = 6
 
 
 class ResultsError(UnpooledError):
-    """A results or model folder that is in the way, missing or unreadable."""
+    """A results or model folder already exists, is missing, or cannot be read or written."""
 
     exit_code = 7
 
 
 class ApprovalError(UnpooledError):
-    """A site is asked what its custodian has not approved."""
+    """A site was asked a question that its custodian has not approved."""
 
     exit_code = 8
 
 
 class EngineError(UnpooledError):
-    """The way to the sites is closed."""
+    """The coordinator cannot reach the sites."""
 
     exit_code = 9
 
 
 class SiteLost(EngineError):
-    """A site that was to answer does not, or not as it should."""
+    """A site of the study does not reply, or replies incorrectly."""
 
     def __init__(self, site: str, reason: str) -> None:
         self.site, self.reason = site, reason
         super().__init__(
             "every site of the study must answer",
             found=f"site '{site}': {reason}",
-            remedy="bring it back and go on with --resume; a new study may say min_sites, to rest on fewer",
+            remedy="reconnect the site and continue with --resume, or set min_sites in a new study",
         )
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint naming the known word closest to a misspelt one.
+    """A hint that names the known word closest to a misspelt one.
 
     >>> nearest("fedcy", ["fedci", "causal_rff"])
     "did you mean 'fedci'?"

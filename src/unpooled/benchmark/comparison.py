@@ -10,7 +10,7 @@ import pandas as pd
 
 from unpooled.benchmark.scores import LEVELS
 from unpooled.benchmark.tables import BenchmarkTable
-from unpooled.report.drawing import keep
+from unpooled.report.figure_files import keep
 from unpooled.report.figures import comparisons
 
 MAIN = ("imputation", "prediction", "conditional", "ate_error", "in_sample_ate_error", "ate")

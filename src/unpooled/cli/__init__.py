@@ -1,1 +1,1 @@
-"""The command line, one file per command. Heavy imports stay inside the commands, so that help is quick."""
+"""The command line, one file per command. Slow imports are inside the commands so that --help is fast."""

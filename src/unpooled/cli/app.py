@@ -23,9 +23,9 @@ from unpooled.cli.site import app as site
 
 app = typer.Typer(
     name="unpooled",
-    help="Causal effects from data that cannot be pooled.",
+    help="Estimate causal effects from data that cannot be pooled.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # they would show local variables, which hold rows
+    pretty_exceptions_enable=False,  # they show local variables, which may hold rows
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (demo, new, check, run, report, refute, sensitivity, rehearse, simulate):
@@ -48,12 +48,12 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Causal effects from data that cannot be pooled."""
+    """Estimate causal effects from data that cannot be pooled."""
 
 
 def main() -> None:
-    """The entry point that packaging installs."""
+    """The entry point of the `unpooled` script."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal may lack a letter of a site's name
+            stream.reconfigure(errors="replace")  # the terminal's encoding may lack some characters
     app()

@@ -1,4 +1,4 @@
-"""`unpooled benchmark`: the paper's tables, peers and our own cost, side by side."""
+"""`unpooled benchmark`: reproduce the papers' tables and compare with other packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug, Quiet
 
 if TYPE_CHECKING:
@@ -18,28 +18,29 @@ if TYPE_CHECKING:
     from unpooled.benchmark.tables import BenchmarkTable
 
 app = typer.Typer(
-    help="The paper's tables, today's peers, and our own cost, side by side.", no_args_is_help=True
+    help="Reproduce the papers' tables and compare errors and cost with other packages.",
+    no_args_is_help=True,
 )
-Store = Annotated[Path, typer.Option("--store", help="Where finished cells are kept, and found again.")]
+Store = Annotated[Path, typer.Option("--store", help="The folder in which finished cells are stored.")]
 Files = Annotated[Path | None, typer.Option("--ihdp", help="The folder with the IHDP files.")]
 STORE = Path("benchmark-results")
 
 
 @app.command("list")
 def list_(debug: Debug = 0) -> None:
-    """Which tables and contenders there are, and who cannot take part here."""
-    with answering(debug=debug):
+    """List the tables and contenders, and which contenders are not installed."""
+    with reporting_errors(debug=debug):
         from unpooled.benchmark.contenders import CONTENDERS
         from unpooled.benchmark.tables import TABLES
 
         typer.echo("Tables")
         for table in TABLES.values():
-            files = " (needs its files: --ihdp)" if table.needs_files else ""
+            files = " (needs the IHDP files: --ihdp)" if table.needs_files else ""
             typer.echo(f"  {table.name:<20} {table.about}; sites {_listed(table.sites)}{files}")
         typer.echo("Contenders")
         for contender in CONTENDERS.values():
             missing = contender.missing()
-            absent = f"; absent: {missing}" if missing else ""
+            absent = f"; not available: {missing}" if missing else ""
             typer.echo(f"  {contender.name:<19} {_listed(contender.arrangements)}{absent}")
 
 
@@ -47,25 +48,25 @@ def list_(debug: Debug = 0) -> None:
 def run(
     table: Annotated[str, typer.Argument(help="Such as fedci-data1; see `unpooled benchmark list`.")],
     replicates: Annotated[
-        int | None, typer.Option(help="How many; the table's own number by default.")
+        int | None, typer.Option(help="Number of replicates; by default the table's.")
     ] = None,
     sites: Annotated[
-        list[int] | None, typer.Option(help="Numbers of sites; may be given several times.")
+        list[int] | None, typer.Option(help="Number of sites; may be given several times.")
     ] = None,
-    methods: Annotated[list[str] | None, typer.Option(help="Contenders; may be given several times.")] = None,
+    methods: Annotated[list[str] | None, typer.Option(help="Contender; may be given several times.")] = None,
     arrangements: Annotated[
-        list[str] | None, typer.Option(help="federated, local, bagged or combined; all by default.")
+        list[str] | None, typer.Option(help="federated, local, bagged or combined; by default all.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Two replicates, most sites, simple peers, nobody alone: minutes.")
+        bool, typer.Option("--quick", help="Take minutes: two replicates, the most sites, fast contenders.")
     ] = False,
     store: Store = STORE,
     ihdp: Files = None,
     quiet: Quiet = False,
     debug: Debug = 0,
 ) -> None:
-    """Run the cells of a table that are not done yet, then show the table."""
-    with answering(debug=debug, resume=f"unpooled benchmark run {table} --store {quote(str(store))}"):
+    """Run the unfinished cells of a table, then show the table."""
+    with reporting_errors(debug=debug, resume=f"unpooled benchmark run {table} --store {quote(str(store))}"):
         from unpooled.benchmark import tables
         from unpooled.benchmark.contenders import ARRANGEMENTS
         from unpooled.benchmark.runner import cells
@@ -79,7 +80,7 @@ def run(
             replicates=replicates or (2 if quick else chosen.replicates),
             arrangements=_known(arrangements or list(tables.QUICK_ARRANGEMENTS if quick else ARRANGEMENTS)),
         )
-        _tell_absent(names)
+        _warn_unavailable(names)
         _run(chosen, todo, store, ihdp, show=not quiet)
         _show(store, chosen, None)
 
@@ -89,16 +90,17 @@ def compare(
     table: Annotated[str, typer.Argument(help="Such as fedci-data1.")],
     store: Store = STORE,
     paper: Annotated[
-        Path | None, typer.Option(help="A table of published numbers, to stand beside ours.")
+        Path | None, typer.Option(help="A table of published numbers to show beside ours.")
     ] = None,
     view: Annotated[str, typer.Option(help="errors, intervals, cost, or overview.")] = "errors",
     every: Annotated[
-        bool, typer.Option("--every-replicate", help="Also those that some contenders have not finished.")
+        bool,
+        typer.Option("--every-replicate", help="Include replicates that some contenders have not finished."),
     ] = False,
     debug: Debug = 0,
 ) -> None:
-    """Show the finished cells of a table: mean ± s.e. (median) over the replicates that all have finished."""
-    with answering(debug=debug):
+    """Show the finished cells of a table: mean ± s.e. (median) over replicates finished by all contenders."""
+    with reporting_errors(debug=debug):
         from unpooled.benchmark import tables
 
         _show(store, tables.find(table), paper, view, every=every)
@@ -107,12 +109,12 @@ def compare(
 @app.command()
 def figures(
     table: Annotated[str, typer.Argument(help="Such as fedci-data1.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to draw into.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the figures.")],
     store: Store = STORE,
     debug: Debug = 0,
 ) -> None:
-    """Draw the finished cells of a table, each figure beside the CSV it was drawn from."""
-    with answering(debug=debug):
+    """Draw the figures of a table, each with its data as CSV."""
+    with reporting_errors(debug=debug):
         from unpooled.benchmark import tables
         from unpooled.benchmark.comparison import write_figures
 
@@ -157,7 +159,7 @@ def _show(
     from unpooled.errors import StudyError, nearest
 
     if view not in VIEWS:
-        raise StudyError("the view must be known", found=f"'{view}'", remedy=nearest(view, VIEWS))
+        raise StudyError("the view must exist", found=f"'{view}'", remedy=nearest(view, VIEWS))
     cells = _cells(store, table.name)
     if not every and not in_common(cells).empty:
         cells = in_common(cells)
@@ -190,18 +192,18 @@ def _known(arrangements: list[str]) -> list[str]:
     for name in arrangements:
         if name not in ARRANGEMENTS:
             raise StudyError(
-                "the arrangement must be known", found=f"'{name}'", remedy=nearest(name, ARRANGEMENTS)
+                "the arrangement must exist", found=f"'{name}'", remedy=nearest(name, ARRANGEMENTS)
             )
     return arrangements
 
 
-def _tell_absent(names: list[str]) -> None:
+def _warn_unavailable(names: list[str]) -> None:
     from unpooled.benchmark.contenders import find
 
     for name in names:
         missing = find(name).missing()
         if missing:
-            typer.echo(f"{name} is absent: {missing}", err=True)
+            typer.echo(f"{name} is not available: {missing}", err=True)
 
 
 def _listed(values: tuple) -> str:

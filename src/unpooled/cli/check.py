@@ -1,4 +1,4 @@
-"""`unpooled check`: before anything is fitted."""
+"""`unpooled check`: check a study before it is fitted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from unpooled.cli.diagnostics import diagnosed, diagnostics_as_json, show_diagnostics
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.missingness import missingness_as_json, show_missingness
 from unpooled.cli.options import Debug, Json, StudyFile
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def check(study: StudyFile, json: Json = False, debug: Debug = 0) -> None:
-    """Do the sites agree, do both arms occur, what would leave each site, what would limits refuse."""
-    with answering(as_json=json, debug=debug):
+    """Check a study before fitting: agreement of the sites, arms, messages, and refusals under limits."""
+    with reporting_errors(as_json=json, debug=debug):
         from unpooled.diagnostics.preview import preview
         from unpooled.study import read_study
 
@@ -53,12 +53,12 @@ def as_json(found: Preview) -> dict[str, Any]:
 def _show(found: Preview, seen: StudyDiagnostics | str | None, study: str) -> None:
     from rich.console import Console
 
-    console = Console(markup=False, emoji=False)  # a column may be called 'bmi [kg/m2]'
-    console.print(f"The {len(found.overlap)} sites agree.", style="bold")
+    console = Console(markup=False, emoji=False)  # a column may be named 'bmi [kg/m2]'
+    console.print(f"The {len(found.overlap)} sites agree on the columns.", style="bold")
     console.print(_sites(found))
     console.print()
     console.print(_columns(found))
-    console.print("\nWhat would leave each site, and no row ever", style="bold")
+    console.print("\nWhat would leave each site (never a row)", style="bold")
     console.print(_leaving(found))
     _show_codes(console, found)
     if found.missingness is not None:
@@ -79,11 +79,11 @@ def _plain(*headings: str) -> Table:
     return table
 
 
-_NUMBERS = ("rows", "control", "treated", "treated share", "about")
+_NUMBERS = ("rows", "control", "treated", "treated share", "approximate size")
 
 
 def _sites(found: Preview) -> Table:
-    table = _plain("site", "rows", "control", "treated", "treated share", "overlap, in brief")
+    table = _plain("site", "rows", "control", "treated", "treated share", "arms")
     for site, one in found.overlap.items():
         counts = [f"{count:,}" for count in (one.rows, one.control, one.treated)]
         table.add_row(site, *counts, f"{one.treated_share:.0%}", one.hint or "both arms present")
@@ -110,7 +110,7 @@ def _columns(found: Preview) -> Table:
 def _leaving(found: Preview) -> Table:
     from unpooled.cli.progress import readable
 
-    table = _plain("message", "about", "reveals")
+    table = _plain("message", "approximate size", "reveals")
     for one in found.leaving:
         table.add_row(one.kind, "—" if one.size is None else readable(one.size), one.reveals)
     return table
@@ -118,18 +118,20 @@ def _leaving(found: Preview) -> Table:
 
 def _show_codes(console: Console, found: Preview) -> None:
     if found.codes:
-        console.print("\nPerhaps codes for missing values", style="bold")
+        console.print("\nPossible codes for missing values", style="bold")
         for code in found.codes:
             console.print(f"  {code}", highlight=False, style="yellow", soft_wrap=True)
-        console.print("  if so, empty these cells and list the column under `incomplete`", highlight=False)
+        console.print(
+            "  If they are, clear these cells and list the column under `incomplete`.", highlight=False
+        )
 
 
 def _show_refusals(console: Console, found: Preview) -> None:
-    console.print("\nUnder the default limits of a site", style="bold")
-    console.print("(off here, because one person holds every table)", style="dim")
+    console.print("\nUnder a site's default disclosure limits", style="bold")
+    console.print("(not applied here, because all tables are on this machine)", style="dim")
     for site, refusals in found.refusals.items():
         if not refusals:
-            console.print(f"  {site}: would answer everything", highlight=False)
+            console.print(f"  {site}: no refusals", highlight=False)
         for refusal in refusals:
             text = f"  {site}: would refuse: {refusal}"
             console.print(text, highlight=False, style="yellow", soft_wrap=True)

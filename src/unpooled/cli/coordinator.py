@@ -1,4 +1,4 @@
-"""`unpooled coordinator`: kits for all parties, and the one port to which sites connect."""
+"""`unpooled coordinator`: create the parties' kits and listen for sites on one port."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Coordinator, Debug
 
 if TYPE_CHECKING:
     from unpooled.engines.nvflare.processes import Party
 
 app = typer.Typer(
-    help="For the coordinator: make kits for all parties, and listen for sites.", no_args_is_help=True
+    help="For the coordinator: create kits for all parties and listen for sites.", no_args_is_help=True
 )
 
 POLL = 2.0
-"""Seconds between two checks of which sites are connected."""
+"""Seconds between checks of which sites are connected."""
 
 
 @app.command()
@@ -30,8 +30,8 @@ def create(
     ),
     debug: Debug = 0,
 ) -> None:
-    """Make certificates and one kit for each party."""
-    with answering(debug=debug):
+    """Create certificates and one kit for each party."""
+    with reporting_errors(debug=debug):
         from unpooled.engines.nvflare.consortium import read_consortium
         from unpooled.engines.nvflare.kits import create as create_kits
 
@@ -42,18 +42,18 @@ def create(
             f"{made.coordinator}  stays here: unpooled coordinator start --coordinator {made.coordinator}"
         )
         for name, kit in made.sites.items():
-            typer.echo(f"{kit}  goes to '{name}' by a secure channel: it holds a private key")
+            typer.echo(f"{kit}  send to '{name}' over a secure channel: it contains a private key")
         typer.echo(
-            f"A site needs one outbound connection: TCP to {own.host}, port {own.port}. No inbound port."
+            f"Each site needs an outbound connection, TCP to {own.host}, port {own.port}; no inbound port."
         )
         if own.host != "localhost":
-            typer.echo(f"The coordinator will listen on port {own.port} of every address of this machine.")
+            typer.echo(f"The coordinator will listen on port {own.port} of all addresses of this machine.")
 
 
 @app.command()
 def start(coordinator: Coordinator = Path("consortium/coordinator"), debug: Debug = 0) -> None:
-    """Listen for sites and for studies, until Ctrl-C."""
-    with answering(debug=debug):
+    """Listen for sites and studies until Ctrl-C."""
+    with reporting_errors(debug=debug):
         from unpooled.engines.nvflare.consortium import read_identity
         from unpooled.engines.nvflare.engine import members
         from unpooled.engines.nvflare.processes import start_server, wait_until_listening
@@ -64,7 +64,7 @@ def start(coordinator: Coordinator = Path("consortium/coordinator"), debug: Debu
         try:
             wait_until_listening("localhost", identity.port, server)
             typer.echo(
-                f"Listening at {identity.host}:{identity.port} for {', '.join(sites)}. Ctrl-C stops it."
+                f"Listening at {identity.host}:{identity.port} for {', '.join(sites)}. Press Ctrl-C to stop."
             )
             _watch(coordinator, server)
         except KeyboardInterrupt:
@@ -88,13 +88,15 @@ def _watch(coordinator: Path, server: Party) -> None:
                 typer.echo(f"{name} has disconnected.")
             before = now
             time.sleep(POLL)
-    raise EngineError("the coordinator must run", found="its server has ended", remedy=f"read {server.log}")
+    raise EngineError(
+        "the coordinator must keep running", found="its server has stopped", remedy=f"read {server.log}"
+    )
 
 
 @app.command()
 def status(coordinator: Coordinator = Path("consortium/coordinator"), debug: Debug = 0) -> None:
     """Show which sites are connected."""
-    with answering(debug=debug):
+    with reporting_errors(debug=debug):
         from unpooled.engines.nvflare.engine import connected, members, session
 
         with session(coordinator) as visit:

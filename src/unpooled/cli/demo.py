@@ -1,4 +1,4 @@
-"""`unpooled demo`: a real study, end to end."""
+"""`unpooled demo`: a complete study of real data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug, Json, Quiet, Resume
 
 if TYPE_CHECKING:
@@ -17,26 +17,28 @@ if TYPE_CHECKING:
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="New or empty.")] = Path("results-demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The results folder, new or empty.")] = Path(
+        "results-demo"
+    ),
     resume: Resume = False,
     thorough: Annotated[
         bool,
         typer.Option(
             "--thorough",
-            help="As `run` does: fit two kinds of outcome function, and weigh them by how well they predict "
-            "people left out. Takes minutes.",
+            help="Fit both kinds of outcome function, as `run` does, and weight them by how well they "
+            "predict held-out people. Takes several minutes.",
         ),
     ] = False,
     quiet: Quiet = False,
     json: Json = False,
     debug: Debug = 0,
 ) -> None:
-    """Does quitting smoking change weight? A real study, in four regions that share no row."""
+    """Estimate the effect of quitting smoking on weight: real data, in four regions that share no rows."""
     words = ["unpooled", "demo", "--output", str(output), "--resume"]
     again = shlex.join([*words, "--thorough"] if thorough else words)
-    with answering(as_json=json, debug=debug, resume=again, folder=output):
-        from unpooled.cli.text import tell_result
-        from unpooled.cli.watch import conduct
+    with reporting_errors(as_json=json, debug=debug, resume=again, folder=output):
+        from unpooled.cli.print_result import print_result
+        from unpooled.cli.run import fit_and_write
         from unpooled.data.nhefs import PUBLISHED, nhefs
         from unpooled.report.results import claimed
 
@@ -45,14 +47,14 @@ def demo(
             study = write_sites(data, folder, thorough=thorough)
             if not (quiet or json):
                 _introduce(data)
-            conduct(study, folder, resume=resume, show=not (quiet or json))
-        tell_result(folder, as_json=json, quiet=quiet)
+            fit_and_write(study, folder, resume=resume, show=not (quiet or json))
+        print_result(folder, as_json=json, quiet=quiet)
         if not json:
             typer.echo(f"Published: {PUBLISHED}.")
 
 
 def write_sites(data: Nhefs, folder: Path, *, thorough: bool) -> Study:
-    """A file per region, and the study over them: what a reader may run again with `unpooled run`."""
+    """Write one file per region and return the study of them, which `unpooled run` can repeat."""
     from unpooled.coordinator.checkpoint import writing
     from unpooled.study import Study
 
@@ -69,7 +71,7 @@ def write_sites(data: Nhefs, folder: Path, *, thorough: bool) -> Study:
 def _introduce(data: Nhefs) -> None:
     people = sum(len(frame) for frame in data.sites.values())
     typer.echo(
-        f"NHEFS: {people:,} smokers of 1971. Did those who quit by 1982 gain weight for it?\n"
-        f"Four sites: regions of birth. Left out: {data.without_outcome} people without the outcome, "
+        f"NHEFS: {people:,} people who smoked in 1971. Did quitting by 1982 make them gain weight?\n"
+        f"Four sites: regions of birth. Excluded: {data.without_outcome} people without the outcome and "
         f"{data.without_region} without a region."
     )

@@ -1,4 +1,4 @@
-"""What `unpooled check` shows of balance and overlap, before anything is fitted."""
+"""Balance and overlap in the output of `unpooled check`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from unpooled.study import Study
 
 SHOWN = 8
-"""Covariates with the largest differences between the arms."""
+"""How many covariates are shown: those with the largest differences between the arms."""
 
 
 def diagnosed(study: Study) -> StudyDiagnostics | str:
-    """A look at the study, or in words why there is none: the check goes on all the same."""
+    """The diagnostics of the study, or the reason why they are unavailable; either way, continue."""
     from unpooled.diagnostics.study_diagnostics import diagnose
     from unpooled.errors import UnpooledError
 
@@ -37,9 +37,9 @@ def diagnostics_as_json(seen: StudyDiagnostics | str | None) -> dict[str, Any] |
 def show_diagnostics(console: Console, seen: StudyDiagnostics | str | None) -> None:
     if seen is None:
         return
-    console.print("\nCan the arms be compared?", style="bold")
+    console.print("\nBalance and overlap", style="bold")
     if isinstance(seen, str):
-        console.print(f"  not to be told: {seen}", highlight=False, style="yellow", soft_wrap=True)
+        console.print(f"  not available: {seen}", highlight=False, style="yellow", soft_wrap=True)
         return
     from rich.table import Table
 
@@ -56,17 +56,17 @@ def show_diagnostics(console: Console, seen: StudyDiagnostics | str | None) -> N
             console.print(f"  {row['name']}: {row['words']}", highlight=False, style="yellow", soft_wrap=True)
     _show_balance(console, seen)
     for site, why in seen.hidden.items():
-        console.print(f"  {site} is not shown by itself: {why}", highlight=False, soft_wrap=True)
+        console.print(f"  {site} is not shown individually: {why}", highlight=False, soft_wrap=True)
 
 
 def _show_balance(console: Console, seen: StudyDiagnostics) -> None:
-    """Where the arms differ most, and what weighting makes of it."""
+    """The largest standardised mean differences, before and after weighting."""
     from rich.table import Table
 
     rows = sorted(seen.balance.to_dict("records"), key=lambda row: -abs(row["before"]))[:SHOWN]
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("arms differ most in (sd)", "before", "after weighting"):
-        table.add_column(heading, justify="left" if "most" in heading else "right")
+    for heading in ("largest standardised differences", "before", "after weighting"):
+        table.add_column(heading, justify="left" if "largest" in heading else "right")
     for row in rows:
         table.add_row(str(row["feature"]), f"{row['before']:+.2f}", f"{row['after']:+.2f}")
     console.print(table)

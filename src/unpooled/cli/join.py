@@ -1,4 +1,4 @@
-"""`unpooled site join` and `site start`: connect a site to its coordinator and wait for questions."""
+"""`unpooled site join` and `site start`: connect a site to its coordinator and answer questions."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug, SiteFolderOption
 
 if TYPE_CHECKING:
     from unpooled.study import Source
 
 POLL = 1.0
-"""Seconds between two checks whether the site still runs."""
+"""Seconds between checks of whether the site is still running."""
 
 
 def join(
-    kit: Annotated[Path, typer.Argument(help="The archive that the coordinator sent, such as north.zip.")],
+    kit: Annotated[Path, typer.Argument(help="The kit from the coordinator, such as north.zip.")],
     data: Annotated[str, typer.Option(help="The site's table: a CSV or Parquet file, or a database URL.")],
     query: Annotated[
         str | None, typer.Option(help="For a database: the SQL query that selects the table.")
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="The site's own folder; by default, the name of the kit.")
+        Path | None, typer.Option(help="The site's own folder; by default named after the kit.")
     ] = None,
     debug: Debug = 0,
 ) -> None:
     """Unpack the kit, connect to the coordinator, and answer approved studies until Ctrl-C."""
-    with answering(debug=debug):
+    with reporting_errors(debug=debug):
         from unpooled.engines.nvflare.consortium import read_identity
         from unpooled.engines.nvflare.kits import KIT, unpack
         from unpooled.site.folder import SiteFolder
@@ -44,8 +44,8 @@ def join(
 
 
 def start(folder: SiteFolderOption = Path("."), debug: Debug = 0) -> None:
-    """Connect to the coordinator again, from the folder that `join` made."""
-    with answering(debug=debug):
+    """Connect to the coordinator again, from the folder made by `join`."""
+    with reporting_errors(debug=debug):
         _serve(folder.absolute())
 
 
@@ -54,7 +54,7 @@ def _require_new(folder: Path) -> None:
 
     if (folder / "site.toml").exists():
         raise ResultsError(
-            "a site joins once",
+            "a site can join only once",
             found=f"{folder} is already a site's folder",
             remedy=f"unpooled site start --folder {folder}",
         )
@@ -90,12 +90,16 @@ def _serve(folder: Path) -> None:
     check_connection(kit, identity.host, identity.port)
     site = start_site(kit)
     try:
-        typer.echo(f"'{own.name}' is connected to {identity.host}:{identity.port}. Ctrl-C leaves.")
+        typer.echo(
+            f"'{own.name}' is connected to {identity.host}:{identity.port}. Press Ctrl-C to disconnect."
+        )
         typer.echo(f"It answers only studies that you approve: unpooled site review STUDY --folder {folder}")
         while site.alive:
             time.sleep(POLL)
-        raise EngineError("the site must run", found="its process has ended", remedy=f"read {site.log}")
+        raise EngineError(
+            "the site must keep running", found="its process has stopped", remedy=f"read {site.log}"
+        )
     except KeyboardInterrupt:
-        typer.echo("Left.")
+        typer.echo("Disconnected.")
     finally:
         site.stop()

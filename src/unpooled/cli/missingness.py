@@ -1,4 +1,4 @@
-"""What `unpooled check` says of missing values."""
+"""Missing values in the output of `unpooled check`."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def show_missingness(console: Console, found: Missingness) -> None:
     console.print(table)
     top = found.patterns.head(MOST_PATTERNS)
     rest = len(found.patterns) - len(top)
-    said = [f"{missing} ({rows:,})" for missing, rows in zip(top["missing"], top["rows"], strict=True)]
-    console.print("together: " + "; ".join(said), end="")
+    texts = [f"{missing} ({rows:,})" for missing, rows in zip(top["missing"], top["rows"], strict=True)]
+    console.print("missing together (people): " + "; ".join(texts), end="")
     console.print(f"; and {rest} other patterns" if rest > 0 else "")
     for line in tests(found):
         console.print(line, highlight=False, soft_wrap=True)
@@ -57,27 +57,27 @@ def show_missingness(console: Console, found: Missingness) -> None:
 
 
 def tests(found: Missingness) -> list[str]:
-    """Little's test in three versions, and what was withheld."""
+    """The results of Little's test in three versions, and what was withheld."""
     pooled, within, vote = found.pooled, found.stratified, found.vote
     first = f"Little's test: not possible ({found.unavailable_reason})"
     if pooled is not None:
-        rested = "" if pooled.converged else "; its estimate did not come to rest"
-        first = f"Little's test: {_test(pooled.statistic, pooled.degrees, pooled.p_value)}{rested}"
+        warning = "" if pooled.converged else "; the EM algorithm did not converge"
+        first = f"Little's test: {_test(pooled.statistic, pooled.degrees, pooled.p_value)}{warning}"
     lines = [
         first,
-        f"  within sites, free to differ: {_test(within.statistic, within.degrees, within.p_value)}",
-        f"  by vote (almost no power): {vote.share:.0%} of the sites reject by themselves",
+        f"  stratified by site: {_test(within.statistic, within.degrees, within.p_value)}",
+        f"  separate test at each site (low power): {vote.share:.0%} of the sites reject",
     ]
-    lines += [f"  left out: {site}: {why}" for site, why in within.left_out.items()]
+    lines += [f"  excluded: {site}: {why}" for site, why in within.left_out.items()]
     for site, held in found.withheld.items():
         lines.append(
-            f"  withheld by {site}: {held['patterns']} patterns of {held['rows']} people; tests lack them"
+            f"  withheld by {site}: {held['patterns']} patterns of {held['rows']} people, not in the tests"
         )
     return lines
 
 
 def _test(statistic: float, degrees: int, p_value: float) -> str:
     if not degrees:
-        return "nothing to test: one pattern only"
+        return "nothing to test, because there is only one pattern"
     p = "p < 0.0001" if p_value < 1e-4 else f"p = {p_value:.4f}"
     return f"d² = {statistic:.1f} on {degrees} degrees of freedom, {p}"

@@ -1,4 +1,4 @@
-"""`unpooled new`: a commented study file to start from."""
+"""`unpooled new`: write a commented template of a study file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug
 
 
@@ -16,8 +16,8 @@ def new(
     path: Annotated[Path, typer.Argument(metavar="STUDY", help="The file to write, such as study.toml.")],
     debug: Debug = 0,
 ) -> None:
-    """Write a commented study file to start from."""
-    with answering(debug=debug):
+    """Write a commented template of a study file."""
+    with reporting_errors(debug=debug):
         _write(path)
         typer.echo(f"wrote {path}; fill it in, then: unpooled check {shlex.quote(str(path))}")
 
@@ -31,9 +31,9 @@ def _write(path: Path) -> None:
             file.write(study_template())
         return
     except FileExistsError:
-        expected, found = "a new study file must not replace another", f"{path} is already there"
+        expected, found = "a new study file must not replace another", f"{path} already exists"
         remedy = "choose another name; nothing was changed"
     except OSError:
-        expected, found = "the study file must be one that can be written", f"{path} cannot be written"
-        remedy = "check that its folder exists and may be written"
+        expected, found = "the study file must be writable", f"{path} cannot be written"
+        remedy = "check that its folder exists and is writable"
     raise ResultsError(expected, found=found, remedy=remedy)

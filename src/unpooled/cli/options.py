@@ -1,4 +1,4 @@
-"""Options that several commands share, worded once."""
+"""Command-line options shared by several commands."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from typing import Annotated
 import typer
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file, such as study.toml.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else; errors too.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; the answer in one line.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else, also for errors.")
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only the result, in one line, without progress.")
+]
 Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Go on with the study that stopped in this folder; study, seed and tables must be unchanged.",
+        help="Continue the interrupted study in this folder. Study, seed and tables must be unchanged.",
     ),
 ]
 Debug = Annotated[
@@ -23,14 +27,17 @@ Debug = Annotated[
         "--debug",
         count=True,
         metavar="",
-        help="Show where an unexpected error arose. Twice: also its message, which may quote a value.",
+        help="Show where an unexpected error occurred. Given twice, also show its message, which may contain "
+        "data.",
     ),
 ]
 Coordinator = Annotated[
-    Path, typer.Option("--coordinator", help="The coordinator's folder, from `coordinator create`.")
+    Path, typer.Option("--coordinator", help="The coordinator's folder, made by `coordinator create`.")
 ]
 Patience = Annotated[
     float,
-    typer.Option("--patience", min=1.0, help="Seconds that a site may take for one answer, or to come back."),
+    typer.Option("--patience", min=1.0, help="Seconds to wait for a site's reply, or for it to reconnect."),
 ]
-SiteFolderOption = Annotated[Path, typer.Option("--folder", help="The site's own folder, from `site join`.")]
+SiteFolderOption = Annotated[
+    Path, typer.Option("--folder", help="The site's own folder, made by `site join`.")
+]

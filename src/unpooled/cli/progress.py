@@ -1,4 +1,4 @@
-"""Progress of a study: on a terminal a live line, elsewhere a line whenever the stage changes."""
+"""Progress of a study: a live line on a terminal, otherwise one line per stage."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ RECENT = 12
 AGREEING = ("describe", "summarise", "adopt")
 
 
-class Watching:
-    """Called with every finished round; goes to stderr, so that stdout stays for the answer."""
+class ProgressDisplay:
+    """Called with every finished round; prints to stderr and leaves stdout to the result."""
 
     def __init__(self, *, most_rounds: int | None = None, show: bool = True) -> None:
         self._console = Console(stderr=True, quiet=not show)
@@ -36,7 +36,7 @@ class Watching:
         self._most, self._bytes, self._stage = most_rounds, 0, ""
         self._finished: deque[float] = deque([time.monotonic()], maxlen=RECENT)
         self.fitting = False
-        """Whether the method has put its first question: until then nothing is worth resuming."""
+        """Whether fitting has started; before that there is nothing to resume."""
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -70,7 +70,7 @@ class Watching:
 
 
 def stage_name(question: str) -> str:
-    """A round's question as a stage of the study.
+    """The stage of the study to which a round's question belongs.
 
     >>> stage_name("projection: gradient + isotropic: gradient")
     'projection + isotropic'
@@ -79,7 +79,7 @@ def stage_name(question: str) -> str:
 
 
 def readable(count: float) -> str:
-    """Bytes for people.
+    """A number of bytes with a readable unit.
 
     >>> readable(2_935_076)
     '2.9 MB'

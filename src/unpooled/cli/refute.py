@@ -1,4 +1,4 @@
-"""`unpooled refute`: how robust is a study that has been run?"""
+"""`unpooled refute`: robustness checks of a finished study."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug, Json, Quiet
 
 if TYPE_CHECKING:
@@ -26,21 +26,24 @@ def refute(
     tests: Annotated[
         list[str] | None,
         typer.Option(
-            help="placebo, common_cause, subsets, negative_control, e_value or noise_correlation; several "
-            "times, or with commas between. All that the study allows if not."
+            help="placebo, common_cause, subsets, negative_control, e_value or noise_correlation; separated "
+            "by commas or given several times. By default, all that apply to the study."
         ),
     ] = None,
     negative_control: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="An outcome that treatment cannot affect.")
+        str | None,
+        typer.Option(metavar="COLUMN", help="A negative control outcome, which treatment cannot affect."),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Fits per placebo, common cause and subsets.")] = 3,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Refits for each of placebo, common_cause and subsets.")
+    ] = 3,
     quiet: Quiet = False,
     json: Json = False,
     debug: Debug = 0,
 ) -> None:
-    """Refit a finished study where its answer is known or must not move, and say what is worrying."""
-    with answering(as_json=json, debug=debug):
-        from unpooled.cli.progress import Watching
+    """Run robustness checks on a finished study and report which results are worrying."""
+    with reporting_errors(as_json=json, debug=debug):
+        from unpooled.cli.progress import ProgressDisplay
         from unpooled.estimators.robustness.refute import refute
         from unpooled.report.folder import read_result, write_report
         from unpooled.report.robustness import write_refutation
@@ -49,20 +52,20 @@ def refute(
         names = [name.strip() for words in tests or [] for name in words.split(",") if name.strip()]
         show = not (quiet or json)
         tell = partial(typer.echo, err=True) if show else None
-        # On a terminal the rounds of each fit; elsewhere a line per fit is enough.
-        with Watching(show=show and sys.stderr.isatty()) as watching:
+        # Show the rounds of each fit on a terminal only; elsewhere, one line per fit is enough.
+        with ProgressDisplay(show=show and sys.stderr.isatty()) as watching:
             found = refute(
                 model, study, tests=names or None, negative_control=negative_control, repeats=repeats,
                 watch=watching, tell=tell,
             )  # fmt: skip
         content = as_json(found, results)
         write_refutation(content, found.table, study, results)
-        write_report(model, read_result(results), results)  # the report shows what was found, too
+        write_report(model, read_result(results), results)  # the report includes the checks
         _tell(found, content, as_json=json, quiet=quiet)
 
 
 def _finished(folder: Path) -> tuple[Estimator, Study]:
-    """The fitted model and the study with its tables; refused before anything is fitted."""
+    """The fitted model and its study, or an error before anything is fitted."""
     from unpooled.errors import ResultsError
     from unpooled.estimators import load
     from unpooled.report.results import RESULT
@@ -73,28 +76,28 @@ def _finished(folder: Path) -> tuple[Estimator, Study]:
         raise ResultsError(
             "refute needs the folder of a finished study",
             found=f"no {RESULT} in {folder}",
-            remedy="give the folder that `unpooled run study.toml --output …` wrote, or run the study first",
+            remedy="give the folder written by `unpooled run study.toml --output …`, or run the study first",
         )
     there = [name for name in FILES if (folder / name).exists()]
     if there:
         raise ResultsError(
-            "results are never written over",
+            "existing results are never overwritten",
             found=f"{', '.join(there)} in {folder}",
-            remedy="move these files elsewhere first, or delete them",
+            remedy="move or delete these files first",
         )
     study, model = read_study(folder / "study.toml"), load(folder / "model")
     absent = [site for site in model.result_.sites if site not in study.sites]
     if absent:
         raise ResultsError(
-            "a study is refitted beside its tables",
+            "refitting a study needs the tables of all its sites",
             found=f"study.toml in {folder} has no table of: {', '.join(absent)}",
-            remedy="where one person may hold them, add [sites.NAME] with a path; else sites test their own",
+            remedy="if you may hold the tables, add [sites.NAME] with a path; otherwise, run it at each site",
         )
     return model, study
 
 
 def as_json(found: Refutation, folder: Path) -> dict[str, Any]:
-    """Everything that was found, JSON-ready."""
+    """The results of all checks as JSON-compatible values."""
     from unpooled.report.folder import finite
 
     content = {
@@ -121,15 +124,15 @@ def _tell(found: Refutation, content: dict[str, Any], *, as_json: bool, quiet: b
     if quiet:
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("test", "estimate", "95 % interval", "verdict"):
-        table.add_column(heading, justify="right" if heading in ("estimate", "95 % interval") else "left")
+    for heading in ("check", "estimate", "95% interval", "verdict"):
+        table.add_column(heading, justify="right" if heading in ("estimate", "95% interval") else "left")
     table.add_row("main analysis", *_numbers(found.main._asdict()), "")
     for row in found.table.to_dict("records"):
-        table.add_row(row["test"], *_numbers(row), "WORRY" if row["worrying"] else "PASS")
+        table.add_row(row["test"], *_numbers(row), "WARN" if row["worrying"] else "PASS")
     console.print(table)
-    said = [f"{row['test']}: {row['words']}" for row in found.table.to_dict("records")]
+    texts = [f"{row['test']}: {row['words']}" for row in found.table.to_dict("records")]
     names = "report.html, refutation.json, refutation.csv, figures/refutation.png"
-    for line in (*said, *found.notes, f"Everything is in {content['folder']}: {names}"):
+    for line in (*texts, *found.notes, f"Written to {content['folder']}: {names}"):
         console.print(line, highlight=False, soft_wrap=True)
 
 
@@ -138,11 +141,10 @@ def _numbers(row: dict[Any, Any]) -> tuple[str, str]:
 
 
 def sentence(found: Refutation) -> str:
-    """The verdict in one sentence."""
+    """The overall verdict in one sentence."""
     worrying, count = found.worrying, len(found.table)
-    tests = f"{count} test{'s' if count > 1 else ''}"
+    checks = f"{count} robustness check{'s' if count > 1 else ''}"
     if not worrying:
-        return f"None of {tests} is worrying."
-    return (
-        f"{len(worrying)} of {tests} {'is' if len(worrying) == 1 else 'are'} worrying: {', '.join(worrying)}."
-    )
+        return f"No worrying result in {checks}."
+    verb = "is" if len(worrying) == 1 else "are"
+    return f"{len(worrying)} of {checks} {verb} worrying: {', '.join(worrying)}."

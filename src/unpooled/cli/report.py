@@ -1,4 +1,4 @@
-"""`unpooled report`: the report of a finished study, made again."""
+"""`unpooled report`: write the report of a finished study again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug, Quiet
 
 
@@ -16,8 +16,8 @@ def report(
     quiet: Quiet = False,
     debug: Debug = 0,
 ) -> None:
-    """Write report.html and report.json of a results folder again: the same results, the same bytes."""
-    with answering(as_json=False, debug=debug):
+    """Write report.html and report.json of a results folder again; the same results give the same files."""
+    with reporting_errors(as_json=False, debug=debug):
         from unpooled.coordinator.checkpoint import writing
         from unpooled.estimators import load
         from unpooled.report.folder import read_result, write_report
@@ -26,4 +26,4 @@ def report(
         with writing(results):
             written = write_report(load(results / "model"), result, results)
         if not quiet:
-            typer.echo(f"To look at: {written}")
+            typer.echo(f"Report: {written}")

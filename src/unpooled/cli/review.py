@@ -1,4 +1,4 @@
-"""What a custodian reads: a study under review, and the ledger of what left the site."""
+"""The output of `unpooled site review` and `unpooled site ledger`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plain(text: object) -> str:
 def show_review(found: Review, standing: Standing) -> None:
     columns = found.study.columns
     console = _console()
-    asks = f"'{found.study.name}' asks how much '{columns.treatment}' changes '{columns.outcome}'."
+    asks = f"'{found.study.name}' estimates the effect of '{columns.treatment}' on '{columns.outcome}'."
     console.print(plain(asks), style="bold", highlight=False, soft_wrap=True)
     facts = _table("", "")
     facts.show_header = False
@@ -52,8 +52,8 @@ def _facts(found: Review, standing: Standing) -> dict[str, str]:
         "rounds": f"at most {found.most_rounds:,}",
         "covariates": ", ".join(columns.covariates),
         "incomplete": ", ".join(columns.incomplete),
-        "id": "" if columns.id is None else f"{columns.id}, which stays here",
-        "rows": f"{found.rows:,} of site '{found.site}'",
+        "id": "" if columns.id is None else f"{columns.id}, which does not leave the site",
+        "rows": f"{found.rows:,} at site '{found.site}'",
         "hash": study.hash,
         "decision": _decision(standing),
     }
@@ -65,7 +65,7 @@ def _decision(standing: Standing) -> str:
         return f"{_word(standing.decision.approved)} on {standing.decision.when}"
     if standing.earlier is not None:
         return (
-            f"a changed version of the study approved on {standing.earlier.when}; "
+            f"not reviewed yet; differs from the version approved on {standing.earlier.when}; "
             f"changed: {', '.join(standing.changed)}"
         )
     return "not reviewed yet"
@@ -78,12 +78,12 @@ def _word(approved: bool) -> str:
 def _show_refusals(console: Console, found: Review) -> None:
     limits = found.limits
     bounds = f"rows {limits.rows}, cell {limits.cell}, share {limits.share:.2g}"
-    console.print(f"\nUnder this site's limits ({bounds})", style="bold", highlight=False)
+    console.print(f"\nUnder this site's disclosure limits ({bounds})", style="bold", highlight=False)
     for refusal in found.refusals:
         text = f"  would refuse: {plain(refusal)}"
         console.print(text, style="yellow", highlight=False, soft_wrap=True)
     if not found.refusals:
-        console.print("  would answer everything that this site can check on its own", highlight=False)
+        console.print("  no refusals, as far as this site can check on its own", highlight=False)
     console.print()
 
 
@@ -150,7 +150,7 @@ def show_verified(found: Verified) -> None:
 
 
 def _console() -> Console:
-    return Console(markup=False, emoji=False)  # a column may be called 'bmi [kg/m2]'
+    return Console(markup=False, emoji=False)  # a column may be named 'bmi [kg/m2]'
 
 
 def _table(*headings: str) -> Table:

@@ -1,4 +1,4 @@
-"""`unpooled run`: a study from its file to its results folder."""
+"""`unpooled run`: fit the study of a study file and write its results folder."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Coordinator, Debug, Json, Patience, Quiet, Resume, StudyFile
 
 if TYPE_CHECKING:
+    from unpooled.estimators import Estimator
     from unpooled.protocol.engine import RemoteSites
     from unpooled.study import Study
 
 
 class Way(StrEnum):
-    """How a study reaches its sites."""
+    """How the coordinator reaches the sites."""
 
     in_process = "in-process"
     nvflare = "nvflare"
@@ -29,9 +30,9 @@ def run(
     study: StudyFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="The results folder, new or empty.")],
     resume: Resume = False,
-    seed: Annotated[int | None, typer.Option(help="Instead of the study's own seed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Use this seed instead of the study's.")] = None,
     engine: Annotated[
-        Way, typer.Option(help="The study's own tables in this process, or the sites of a consortium.")
+        Way, typer.Option(help="Use the study's tables in this process, or the sites of a consortium.")
     ] = Way.in_process,
     coordinator: Coordinator = Path("consortium/coordinator"),
     patience: Patience = 600.0,
@@ -39,15 +40,14 @@ def run(
     json: Json = False,
     debug: Debug = 0,
 ) -> None:
-    """Fit the study over its sites and write its results."""
+    """Fit a study across its sites and write the results."""
     words = ["unpooled", "run", str(study), "--output", str(output), "--resume"]
     words += [] if seed is None else ["--seed", str(seed)]
     if engine is Way.nvflare:
         words += ["--engine", engine, "--coordinator", str(coordinator), "--patience", f"{patience:g}"]
     again = shlex.join(words)
-    with answering(as_json=json, debug=debug, resume=again, folder=output):
-        from unpooled.cli.text import tell_result
-        from unpooled.cli.watch import conduct
+    with reporting_errors(as_json=json, debug=debug, resume=again, folder=output):
+        from unpooled.cli.print_result import print_result
         from unpooled.report.results import claimed
 
         asked = _read(study, seed)
@@ -55,8 +55,36 @@ def run(
             sites = (
                 _remote(coordinator, patience, show=not (quiet or json)) if engine is Way.nvflare else None
             )
-            conduct(asked, folder, resume=resume, show=not (quiet or json), sites=sites)
-        tell_result(folder, as_json=json, quiet=quiet)
+            fit_and_write(asked, folder, resume=resume, show=not (quiet or json), sites=sites)
+        print_result(folder, as_json=json, quiet=quiet)
+
+
+def fit_and_write(
+    study: Study, folder: Path, *, resume: bool, show: bool, sites: RemoteSites | None = None
+) -> Estimator:
+    """Fit, with a checkpoint after every round, and write the results."""
+    from unpooled.cli.progress import ProgressDisplay
+    from unpooled.coordinator.run import ROUNDS_BEFORE_FITTING
+    from unpooled.estimators import of_study
+    from unpooled.methods.diagnostics.rounds import MOST_ROUNDS
+    from unpooled.methods.method import find, settings_of
+    from unpooled.report.results import CHECKPOINT, JOURNAL, write_results
+
+    model = of_study(study)
+    method = find(study.method.name)
+    rounds = method.most_rounds(settings_of(method, study.method.settings))
+    bound = ROUNDS_BEFORE_FITTING + max(rounds, MOST_ROUNDS if study.diagnostics else 0)
+    checkpoint, journal = folder / CHECKPOINT, folder / JOURNAL
+    with ProgressDisplay(most_rounds=bound, show=show) as watching:
+        try:
+            model.fit(study, sites, watch=watching, checkpoint=checkpoint, resume=resume, journal=journal)
+        except Exception:
+            if not (watching.fitting or resume):  # nothing to resume: leave the folder empty
+                checkpoint.unlink(missing_ok=True)
+                journal.unlink(missing_ok=True)
+            raise
+    write_results(model, folder)
+    return model
 
 
 def _remote(coordinator: Path, patience: float, *, show: bool) -> RemoteSites:

@@ -1,4 +1,4 @@
-"""`unpooled sensitivity`: what if values are not missing at random?"""
+"""`unpooled sensitivity`: how the effect changes if values are not missing at random."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug, Json, Quiet, StudyFile
 
 if TYPE_CHECKING:
@@ -17,21 +17,24 @@ if TYPE_CHECKING:
 
 def sensitivity(
     study: StudyFile,
-    column: Annotated[str, typer.Option(help="Whose missing values are shifted.")],
+    column: Annotated[str, typer.Option(help="The column whose missing values are shifted.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The results folder, new or empty.")],
     size: Annotated[
         list[float] | None,
-        typer.Option(help="In sds (0/1 and counts: probits); may be given several times. -0.5 … 0.5 if not."),
+        typer.Option(
+            help="Shift in standard deviations (in probits for 0/1 and counts). May be given several times; "
+            "five values from -0.5 to 0.5 by default."
+        ),
     ] = None,
-    arm: Annotated[str | None, typer.Option(help="Only in one arm: control or treated.")] = None,
-    site: Annotated[str | None, typer.Option(help="Only at one site.")] = None,
+    arm: Annotated[str | None, typer.Option(help="Shift only in one arm: control or treated.")] = None,
+    site: Annotated[str | None, typer.Option(help="Shift only at one site.")] = None,
     quiet: Quiet = False,
     json: Json = False,
     debug: Debug = 0,
 ) -> None:
-    """Fit a CausalFI study anew for every shift of missing values: the effect against the shift."""
-    with answering(as_json=json, debug=debug, folder=output):
-        from unpooled.cli.progress import Watching
+    """Refit a CausalFI study for each shift of the missing values and report the effect at each shift."""
+    with reporting_errors(as_json=json, debug=debug, folder=output):
+        from unpooled.cli.progress import ProgressDisplay
         from unpooled.errors import StudyError
         from unpooled.estimators import CausalFI
         from unpooled.estimators.sensitivity import SIZES, sensitivity
@@ -41,12 +44,12 @@ def sensitivity(
         asked = read_study(study)
         if asked.method.name != CausalFI.method:
             raise StudyError(
-                "sensitivity to what is missing needs method causal_fi",
+                "a sensitivity analysis of missing values needs method causal_fi",
                 found=f"method '{asked.method.name}'",
                 remedy='set name = "causal_fi" under [method]',
             )
         model = CausalFI(seed=asked.seed, **asked.method.settings)
-        with claimed(output, resume=False) as folder, Watching(show=not (quiet or json)) as watching:
+        with claimed(output, resume=False) as folder, ProgressDisplay(show=not (quiet or json)) as watching:
             found = sensitivity(
                 model, asked, column=column, sizes=size or SIZES, site=site, watch=watching,
                 arm=cast(Literal["control", "treated"] | None, arm),
@@ -56,10 +59,10 @@ def sensitivity(
 
 
 def _write(found: Sensitivity, folder: Path) -> None:
-    from unpooled.report.drawing import keep
-    from unpooled.report.figures.sensitivity import curve
+    from unpooled.report.figure_files import keep
+    from unpooled.report.figures.curves import sensitivity
 
-    drawn = curve(found.curve, found.tipping, column=found.column)
+    drawn = sensitivity(found.curve, found.tipping, column=found.column)
     keep(drawn, found.curve, folder / "sensitivity.png")
 
 
@@ -76,22 +79,22 @@ def _tell(found: Sensitivity, folder: Path, *, as_json: bool, quiet: bool) -> No
     if quiet:
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("shift", "average effect", "95 % interval"):
+    for heading in ("shift", "average effect", "95% interval"):
         table.add_column(heading, justify="right")
     for row in found.curve.to_dict("records"):
         table.add_row(
             f"{row['size']:+.2g}", f"{row['ate']:+.3g}", f"{row['lower']:.3g} to {row['upper']:.3g}"
         )
     console.print(table)
-    console.print(f"The curve is in {folder}: sensitivity.csv, sensitivity.png", highlight=False)
+    console.print(f"Written to {folder}: sensitivity.csv, sensitivity.png", highlight=False)
 
 
 def sentence(found: Sensitivity) -> str:
-    """Where the conclusion changes, in one sentence."""
+    """The tipping points in one sentence."""
     main = found.curve[found.curve["size"] == 0.0].iloc[0]
-    now = "holds 0" if main["lower"] <= 0.0 <= main["upper"] else "does not hold 0"
+    now = "includes 0" if main["lower"] <= 0.0 <= main["upper"] else "excludes 0"
     tips = [f"{size:+.2g}" for size in found.tipping.values() if size is not None]
     where = f"until missing values of '{found.column}' are shifted by {' or '.join(tips)}"
     furthest = f"{found.curve['size'].min():+.2g} to {found.curve['size'].max():+.2g}"
-    never = f"for every shift of missing values of '{found.column}' that was tried, {furthest}"
-    return f"The interval of the average effect {now}, {where if tips else never}."
+    never = f"for all shifts of missing values of '{found.column}' tested, {furthest}"
+    return f"The interval of the average effect {now} {where if tips else never}."

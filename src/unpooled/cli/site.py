@@ -1,4 +1,4 @@
-"""`unpooled site`: what a custodian sees and decides."""
+"""`unpooled site`: the commands of a site's custodian."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.cli.join import join, start
 from unpooled.cli.options import Debug, Json, SiteFolderOption, StudyFile
 
 app = typer.Typer(
-    help="For the custodian of a site: review studies, and see what left the site.", no_args_is_help=True
+    help="For the custodian of a site: review studies and see what left the site.", no_args_is_help=True
 )
 for command in (join, start):
     app.command()(command)
@@ -25,13 +25,13 @@ def review(
     study: StudyFile,
     folder: SiteFolderOption = HERE,
     approve: Annotated[
-        bool | None, typer.Option("--approve/--refuse", help="Decide without being asked.")
+        bool | None, typer.Option("--approve/--refuse", help="Decide without a prompt.")
     ] = None,
     json: Json = False,
     debug: Debug = 0,
 ) -> None:
-    """Show what a study asks of this site and what would leave it; approve or refuse it."""
-    with answering(as_json=json, debug=debug):
+    """Show what a study asks of this site and what would leave it, then approve or refuse the study."""
+    with reporting_errors(as_json=json, debug=debug):
         from unpooled.cli.review import review_as_json, show_decision, show_review
         from unpooled.diagnostics.review import review as reviewed
         from unpooled.methods.method import spelled_out
@@ -59,13 +59,13 @@ def review(
 def ledger(
     folder: SiteFolderOption = HERE,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Only check that no line was altered, removed or added.")
+        bool, typer.Option("--verify", help="Only verify that no line was altered, removed or added.")
     ] = False,
     json: Json = False,
     debug: Debug = 0,
 ) -> None:
-    """Show what left this site, the newest last."""
-    with answering(as_json=json, debug=debug):
+    """Show what left this site, with the newest reply last."""
+    with reporting_errors(as_json=json, debug=debug):
         from unpooled.cli.review import ledger_as_json, show_ledger, show_verified
         from unpooled.site import ledger as kept
         from unpooled.site.folder import SiteFolder

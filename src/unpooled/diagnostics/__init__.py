@@ -1,1 +1,1 @@
-"""Questions to ask before believing an answer."""
+"""Checks before and after a fit: overlap, balance, heterogeneity, missing values, and previews."""

@@ -1,4 +1,4 @@
-"""Table 1: who is in each arm, at each site and over all, and how far the arms differ."""
+"""Table 1 and covariate balance: means by arm and site, and standardised mean differences."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ def table_one(
     hidden: Mapping[str, str],
     widths: Sequence[int],
 ) -> pd.DataFrame:
-    """A row for each site and covariate: by arm the people with a value, mean and sd, and what is missing.
+    """One row per site and covariate: count, mean, sd and number missing in each arm.
 
-    Where few people stand behind a cell, or it would show those of another site, it is empty and `withheld`.
-    A column of several features (`widths`) is told as a whole: they leave its first level to be worked out.
+    A cell that is based on few people, or that would disclose such a cell of another site, is `withheld`.
+    A column of several features (`widths`) is shown or withheld as a whole, because the features shown would
+    disclose its first level.
     """
     features = slice(0, found.balanced)
     each = {
@@ -39,23 +40,23 @@ def table_one(
     kept = np.asarray(statistics.per_site["kept"])[:, features] > 0.0
     kept &= np.array([site not in hidden for site in counts])[:, None]
     kept = _whole_columns(kept & ~np.any(few(own), axis=0), same)
-    told = _whole_columns(complemented(kept, list(counts.values()), own, whole), same)
+    shown = _whole_columns(complemented(kept, list(counts.values()), own, whole), same)
     rows = [
-        _rows(name, _at(each, place), arms[place], told[place], found) for place, name in enumerate(counts)
+        _rows(name, _at(each, place), arms[place], shown[place], found) for place, name in enumerate(counts)
     ]
-    last = _rows(ALL_SITES, total, everybody, told_of_all(statistics, found, widths)[features], found)
+    last = _rows(ALL_SITES, total, everybody, shown_overall(statistics, found, widths)[features], found)
     return pd.concat([*rows, last], ignore_index=True)
 
 
-def told_of_all(statistics: DiagnosticStatistics, found: Regressors, widths: Sequence[int]) -> np.ndarray:
-    """Of which regressors over all sites' people every group is empty or large enough to be told of."""
+def shown_overall(statistics: DiagnosticStatistics, found: Regressors, widths: Sequence[int]) -> np.ndarray:
+    """Whether each regressor may be shown over all sites: every group is empty or large enough."""
     same = _same_column([*widths, *[1] * found.incomplete])
     groups = _groups(statistics.summed, np.asarray(statistics.summed["arms"]), found, same)
     return _whole_columns(~np.any(few(groups), axis=0), same)
 
 
 def standardised_difference(sums: Arrays, means: np.ndarray | None = None) -> np.ndarray:
-    """Treated less control in sds of the arms, plain or of other means [arm, feature]."""
+    """Standardised mean differences (treated − control) of the arms' means or of `means` [arm, feature]."""
     own, sd = moments(sums)
     difference = np.diff(own if means is None else means, axis=0)[0]
     spread = np.sqrt(np.mean(sd**2, axis=0))
@@ -63,11 +64,11 @@ def standardised_difference(sums: Arrays, means: np.ndarray | None = None) -> np
 
 
 def moments(sums: Arrays) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and sd [arm, feature], in standard units; NaN of nobody."""
+    """Mean and sd [arm, feature] in standard units; NaN for an empty group."""
     people = np.where(sums["people"] > 0, sums["people"], np.nan)
     mean, square = sums["sum"] / people, sums["square"] / people
     variance = square - mean**2
-    # A difference of two numbers of this size is known to some 1e-16 of it; a constant has no more.
+    # Rounding leaves an error of about 1e-16 · square, so a constant may have a variance of that size.
     return mean, np.sqrt(np.where(variance > 1e-12 * square, variance, 0.0))
 
 
@@ -76,8 +77,8 @@ def _at(each: Mapping[str, np.ndarray], place: int) -> dict[str, np.ndarray]:
 
 
 def _groups(sums: Arrays, arms: np.ndarray, found: Regressors, same: np.ndarray) -> np.ndarray:
-    """[group, …, feature]: by arm the people with a value and those without it, and of flags those of either
-    kind and of the column's first level, which has no flag."""
+    """Group sizes [group, …, feature] by arm: people with and without a value and, for indicators, people at
+    1, at 0, and at the column's first level, which has no indicator."""
     people = np.asarray(sums["people"])
     flag, mean, sd = (part[: people.shape[-1]] for part in (found.flag, found.mean, found.sd))
     ones = np.round(people * mean + sums["sum"] * sd)
@@ -87,17 +88,17 @@ def _groups(sums: Arrays, arms: np.ndarray, found: Regressors, same: np.ndarray)
 
 
 def _same_column(widths: Sequence[int]) -> np.ndarray:
-    """Whether two features are of one column."""
+    """Whether two features belong to the same column."""
     column = np.repeat(np.arange(len(widths)), widths)
     return column[:, None] == column
 
 
-def _whole_columns(told: np.ndarray, same: np.ndarray) -> np.ndarray:
-    """Only where all features of a column may be told."""
-    return (~told).astype(int) @ same == 0
+def _whole_columns(shown: np.ndarray, same: np.ndarray) -> np.ndarray:
+    """Show a feature only if all features of its column may be shown."""
+    return (~shown).astype(int) @ same == 0
 
 
-def _rows(site: str, sums: Arrays, arms: np.ndarray, told: np.ndarray, found: Regressors) -> pd.DataFrame:
+def _rows(site: str, sums: Arrays, arms: np.ndarray, shown: np.ndarray, found: Regressors) -> pd.DataFrame:
     mean, sd = moments(sums)
     scale, centre = found.sd[: found.balanced], found.mean[: found.balanced]
     columns: dict[str, np.ndarray] = {}
@@ -107,21 +108,20 @@ def _rows(site: str, sums: Arrays, arms: np.ndarray, told: np.ndarray, found: Re
         columns[f"{arm}_sd"] = sd[place] * scale
         columns[f"{arm}_missing"] = arms[place] - sums["people"][place]
     columns["difference"] = standardised_difference(sums)
-    shown = {name: np.where(told, values, np.nan) for name, values in columns.items()}
-    frame = pd.DataFrame(shown)
+    frame = pd.DataFrame({name: np.where(shown, values, np.nan) for name, values in columns.items()})
     frame.insert(0, "site", site)
     frame.insert(1, "feature", list(found.names[: found.balanced]))
-    return frame.assign(withheld=~told)
+    return frame.assign(withheld=~shown)
 
 
 def balance(statistics: DiagnosticStatistics, found: Regressors, widths: Sequence[int]) -> pd.DataFrame:
-    """Standardised mean differences over all sites: of every covariate, and of whether a value is missing.
+    """Standardised mean differences over all sites, of every covariate and missingness indicator.
 
-    Before weighting, a flag's tells how many carry it: it is empty where they are few.
+    Before weighting, the difference of an indicator discloses its count, so it is NaN if the count is small.
     """
     total = statistics.summed
     people = np.where(total["weight"] > 0, total["weight"], np.nan)
     weighted = total["weighted"] / people
     before, after = standardised_difference(total), standardised_difference(total, weighted)
-    before = np.where(told_of_all(statistics, found, widths), before, np.nan)
+    before = np.where(shown_overall(statistics, found, widths), before, np.nan)
     return pd.DataFrame({"feature": list(found.names), "before": before, "after": after})

@@ -1,4 +1,4 @@
-"""PASS or FAIL against named thresholds, each with a sentence for whoever reads it."""
+"""Diagnostic checks that PASS or FAIL against named thresholds, each with an explanation."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from unpooled.diagnostics.heterogeneity import NAMES
 from unpooled.study import ALL_SITES
 
 OUTSIDE = 0.05
-"""Most people whose like the other arm does not have."""
+"""Largest acceptable share of people outside the common support."""
 EFFECTIVE = 0.25
-"""Least share of an arm that its weights may be worth."""
+"""Smallest acceptable effective sample size, as a share of the arm."""
 BALANCED = 0.1
-"""Largest standardised difference that counts as balanced."""
+"""Largest absolute standardised mean difference that is considered balanced."""
 LEVEL = 0.05
 
 
 @dataclass(frozen=True)
 class Check:
-    """One question, what was found, and what it means."""
+    """One check: the value found, its threshold, and an explanation."""
 
     name: str
     passed: bool
@@ -37,14 +37,14 @@ def overlap_checks(outside: float, weights: pd.DataFrame) -> list[Check]:
     return [
         Check(
             "common support", outside <= OUTSIDE, outside, OUTSIDE,
-            "Share of people with a propensity at which the other arm has nobody. Above the threshold, "
-            "effects of these people rest on extrapolation: restrict the study to people who could have had "
-            "either.",
+            "Share of people for whom no one in the other arm has a similar propensity score. Above the "
+            "threshold, their effects rely on extrapolation: restrict the study to people who could have "
+            "received either treatment.",
         ),
         Check(
             "effective sample size", worth >= EFFECTIVE, worth, EFFECTIVE,
-            "What weighting leaves of the arm that loses most. Below the threshold a few people carry the "
-            "weighted estimates.",
+            "Effective sample size after weighting, as a share of the arm (the smaller of both arms). "
+            "Below the threshold, a few people dominate the weighted estimates.",
         ),
     ]  # fmt: skip
 
@@ -55,8 +55,8 @@ def balance_check(balance: pd.DataFrame) -> Check:
     largest, name = (sizes.max(), known["feature"].iloc[sizes.argmax()]) if len(known) else (0.0, "none")
     return Check(
         "balance after weighting", bool(largest <= BALANCED), float(largest), BALANCED,
-        f"Largest standardised difference between the weighted arms: of '{name}'. Above the threshold the "
-        "propensity model does not explain who was treated; estimates that rest on it alone are doubtful.",
+        f"Largest standardised mean difference after weighting, that of '{name}'. Above the threshold, the "
+        "propensity model does not balance the arms, and estimates that rely on it alone are doubtful.",
     )  # fmt: skip
 
 
@@ -66,18 +66,19 @@ def agreement_check(pooled: dict[str, Any]) -> list[Check]:
     return [
         Check(
             "sites agree", pooled["p_value"] >= LEVEL, pooled["p_value"], LEVEL,
-            f"p-value of Cochran's Q; I² is {pooled['i_squared']:.0%}. Below the threshold sites' effects "
-            "differ by more than chance: ask why before quoting one number, and see CausalRFF.",
+            f"p-value of Cochran's Q; I² is {pooled['i_squared']:.0%}. Below the threshold, effects differ "
+            "between sites by more than chance: find out why before reporting a single number, and consider "
+            "CausalRFF.",
         )
     ]  # fmt: skip
 
 
 def comparison_check(interval: tuple[float, float], comparators: pd.DataFrame) -> Check:
-    """Whether the study's own interval and that of the doubly robust estimate have anything in common."""
+    """Whether the study's own interval overlaps that of the doubly robust estimate."""
     simple = comparators.set_index("estimator").loc[NAMES["aipw"]]
     apart = max(interval[0] - simple["upper"], simple["lower"] - interval[1])
     return Check(
         "agrees with AIPW", bool(apart <= 0.0), float(apart), 0.0,
-        "Gap between the two 95% intervals, in the outcome's unit; below 0 they overlap. A gap says that "
-        "one of the two models is wrong.",
+        "Distance between the two 95% intervals in the outcome's unit; negative if they overlap. If they do "
+        "not overlap, at least one of the two models is probably wrong.",
     )  # fmt: skip

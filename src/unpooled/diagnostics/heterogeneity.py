@@ -1,4 +1,4 @@
-"""Do sites tell of the same effect? Each site's own doubly robust estimate, and all without it."""
+"""Heterogeneity between sites: doubly robust estimates by site, leave-one-site-out, and comparators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REACH = float(ndtri(0.975))
 
 
 def with_interval(frame: pd.DataFrame) -> pd.DataFrame:
-    """The normal interval of 95 % beside estimates and standard errors."""
+    """Add the normal 95% interval to estimates and standard errors."""
     reach = REACH * frame["standard_error"]
     return frame.assign(lower=frame["estimate"] - reach, upper=frame["estimate"] + reach)
 
@@ -34,7 +34,7 @@ def site_estimates(
 
 
 def pooled(sites: pd.DataFrame, scale: float) -> dict[str, Any]:
-    """Q, its p-value, I², τ², and both poolings, over the sites whose estimate has a standard error."""
+    """Q, its p-value, I², τ², and fixed- and random-effects estimates of sites with a standard error."""
     estimate, error = (sites[name].to_numpy(float) for name in ("estimate", "standard_error"))
     usable = np.isfinite(error) & (error > SMALLEST_ERROR * scale)
     if usable.sum() < 2:
@@ -53,9 +53,10 @@ def pooled(sites: pd.DataFrame, scale: float) -> dict[str, Any]:
 def leave_one_out(
     statistics: DiagnosticStatistics, scale: float, counts: Mapping[str, int], hidden: Mapping[str, str]
 ) -> pd.DataFrame:
-    """All people but one site's, for every site that may be shown; regressions are not fitted again.
+    """Leave-one-site-out estimates of the sites that may be shown; the regressions are not refitted.
 
-    As of one table of them: errors by site, added up, would tell of each hidden site beside the total's.
+    Standard errors are those of one stacked table: a sum of errors by site, compared with the overall error,
+    would disclose those of hidden sites.
     """
     people, mean, error = statistics.site_people, statistics.site_estimates, statistics.site_errors
     squares = people * error**2 * np.maximum(people - 1.0, 1.0)

@@ -1,15 +1,15 @@
-"""What no estimator could beat: the paper's minimax lower bounds, from sizes and transfer alone (CausalRFF).
+"""The CausalRFF paper's minimax lower bounds, computed from sample sizes and transfer factors alone.
 
-Each bounds E|θ̂ − θ|₂ of the best estimator at the worst truth, by packing parameters (Fano): with n_s rows at
-site s of m, B frequencies, and a_s = 1 + Σ_{v≠s} λ^{s,v} what site s tells about all sites' parameters.
+Each bounds E|θ̂ − θ|₂ of the best estimator in the worst case (Fano's method), for m sites with n_s rows,
+B frequencies, and a_s = 1 + Σ_{v≠s} λ^{s,v}, the information of site s about all sites' parameters.
 
-The constants are as printed; each follows from the last steps of its proof. Three things to know:
+The constants are those of the paper, and each follows from the last steps of its proof. Note that:
 
-* The proofs pack each site's parameters by themselves and then take any two points of the product to differ
-  at every site, δ/2 or more apart. They may differ at one only: δ/(2√m). The bounds hold all the same for
-  B ≥ 2 and m ≤ 4^{2B−1}: pack the one ball of all parameters, and use |φ(x)| = 1 where the paper has 2B.
-* Lemma 3 needs Σ n_s a_s² ≥ 2(1/σ_y² + 1/2σ_x²) log 2√m: in its proof, not in its statement.
-* Floors, not rates. Those falling as 1/n are loose: errors fall as 1/√n at best.
+* The proofs pack each site's parameters separately and assume that two points of the product differ by at
+  least δ/2 at every site. They may differ at one site only, by δ/(2√m). The bounds still hold for B ≥ 2 and
+  m ≤ 4^{2B−1}: pack one ball of all parameters, and use |φ(x)| = 1 instead of the paper's 2B.
+* Lemma 3 needs Σ n_s a_s² ≥ 2(1/σ_y² + 1/2σ_x²) log 2√m, which is in its proof but not in its statement.
+* These are lower bounds, not rates. Those of order 1/n are loose, because errors fall as 1/√n at best.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def latent_bound(
 ) -> float:
     """Lemma 3: parameters of outcome, treatment and d_x proxies given a latent confounder.
 
-    Both continuous: √(m(d_x + 3)) log 2√m / (64 √B Σ n_s a_s²), or zero where the rows are too few for the
-    proof. Both binary: 3m log 2√m / (128 Σ n_s a_s). One of each is not printed: see `_mixed_latent_bound`.
+    Both continuous: √(m(d_x + 3)) log 2√m / (64 √B Σ n_s a_s²), or zero if there are too few rows for
+    the proof. Both binary: 3m log 2√m / (128 Σ n_s a_s). For one of each, see `_mixed_latent_bound`.
 
     >>> round(latent_bound([100], 4, 1, [[0.0]]), 6)
     0.000108
@@ -57,7 +57,7 @@ def latent_bound(
         enough = 2 * (1 / noise**2 + 1 / (2 * proxy_noise**2)) * _log_packing(sites)
         bound = sqrt(sites * (proxies + 3) / frequencies) * _log_packing(sites) / (64 * squared)
         return bound if squared >= enough else 0.0
-    # Continuous variables add to the divergence's curvature; binary ones, always the treatment, to its slope.
+    # Continuous variables add to the divergence's curvature; binary ones, including treatment, to its slope.
     continuous = outcome == "continuous"
     curvature, slope = (16 / noise**2, 1 + proxies) if continuous else (8 / proxy_noise**2, 3)
     packed = 2 * sites * frequencies * (proxies + 3) * _log_packing(sites)
@@ -65,10 +65,10 @@ def latent_bound(
 
 
 def _mixed_latent_bound(packed: float, curvature: float, slope: float) -> float:
-    """Fano where the divergence is at most curvature·δ² + slope·δ and the packing has e^packed points.
+    """Fano's bound if the divergence is at most curvature·δ² + slope·δ and the packing has e^packed points.
 
-    The paper's remark leaves these cases to the reader. δ is the largest that spends a quarter on either
-    term; log 2 costs an eighth at most, so δ/2 · 3/8 is left.
+    The paper's remark leaves these cases to the reader. δ is the largest value for which each term uses at
+    most a quarter; log 2 uses at most an eighth, which leaves δ/2 · 3/8.
     """
     return 3 / 16 * min(sqrt(packed / (4 * curvature)), packed / (4 * slope))
 
@@ -114,7 +114,7 @@ def minimax_bound(
     outcome: Kind = "continuous",
     proxies_kind: Kind = "continuous",
 ) -> pd.DataFrame:
-    """All three, one row each, where the three models share their transfer factors."""
+    """All three bounds, one row each, for models that share their transfer factors."""
     latent = latent_bound(
         rows, frequencies, proxies, transfer, outcome=outcome, proxies_kind=proxies_kind, noise=noise
     )
@@ -128,31 +128,31 @@ def minimax_bound(
 
 
 def _log_packing(sites: int) -> float:
-    """log 2√m: per dimension, so many points of a unit ball lie 1/(2√m) apart."""
+    """log 2√m: log of the number of points, per dimension, of a 1/(2√m)-packing of the unit ball."""
     return log(2 * sqrt(sites))
 
 
 def _sizes(rows: ArrayLike, transfer: ArrayLike) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    """n_s and a_s = 1 + Σ_{v≠s} λ^{s,v}; the diagonal of λ says nothing and is not read."""
+    """n_s and a_s = 1 + Σ_{v≠s} λ^{s,v}; the diagonal of λ is ignored."""
     rows, transfer = np.asarray(rows, float), np.asarray(transfer, float)
     if rows.ndim != 1 or rows.size == 0 or not np.all(np.isfinite(rows) & (rows >= 1)):
         raise StudyError(
             "rows must be one number per site, each at least one",
             found=f"{rows.tolist()}",
-            remedy="give the sites' sizes, leaving empty sites out",
+            remedy="give the sizes of the sites, without empty sites",
         )
     if transfer.shape != (rows.size, rows.size):
         raise StudyError(
-            "transfer factors must be one row and one column per site",
+            "transfer factors must have one row and one column per site",
             found=f"shape {transfer.shape} for {rows.size} sites",
-            remedy="give a square table: how much site s (row) takes from site v (column)",
+            remedy="give a square matrix: how much site s (row) borrows from site v (column)",
         )
     others = transfer[~np.eye(rows.size, dtype=bool)].reshape(rows.size, -1)
     if not np.all((others >= 0) & (others <= 1)):
         raise StudyError(
             "transfer factors between sites must lie between 0 and 1",
             found=f"values from {others.min()} to {others.max()}",
-            remedy="0 is nothing shared, 1 is everything",
+            remedy="use 0 for no sharing and 1 for complete sharing",
         )
     return rows, 1.0 + others.sum(axis=1)
 
@@ -176,4 +176,6 @@ def _check_noise(**noises: float) -> None:
 def _check_kinds(**kinds: str) -> None:
     for name, kind in kinds.items():
         if kind not in get_args(Kind):
-            raise StudyError(f"{name} must be known", found=f"'{kind}'", remedy=nearest(kind, get_args(Kind)))
+            raise StudyError(
+                f"{name} must be a known kind", found=f"'{kind}'", remedy=nearest(kind, get_args(Kind))
+            )

@@ -1,4 +1,4 @@
-"""Where values are missing, and whether that could be by chance alone."""
+"""Missing values: shares, patterns, and tests of missingness completely at random (MCAR)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from unpooled.study import ALL_SITES, Study
 
 LEVEL = 0.05
 ADVICE = (
-    "A small p says that values are not missing completely at random. A large one proves nothing, and no "
-    "test can tell whether they are missing at random, that is by what is seen alone: that is assumed."
+    "A small p-value is evidence that values are not missing completely at random. A large one proves "
+    "nothing. Whether values are missing at random, given the observed data, cannot be tested; it is assumed."
 )
 
 
 @dataclass(frozen=True)
 class Missingness:
-    """Shares missing by site and column, patterns, and Little's test in three versions (None: impossible)."""
+    """Shares missing by site and column, patterns, and three versions of Little's test."""
 
     shares: pd.DataFrame
     patterns: pd.DataFrame
@@ -42,21 +42,21 @@ class Missingness:
     vote: Vote
     withheld: dict[str, dict[str, int]]
     unavailable_reason: str = ""
-    """Why the pooled test is not possible."""
+    """Why the pooled test is not available."""
 
 
 def missingness(
     study: Study, sites: Mapping[str, Table] | None = None, *, limits: Limits = NONE
 ) -> Missingness:
-    """Ask every site once; no row leaves it. Whatever the study's method, gaps may be looked at."""
-    taking = study.model_copy(update={"method": study.method.model_copy(update={"name": "causal_fi"})})
-    engine = InProcess(open_sites(taking, sites, limits))
+    """Summarise missing values with one question to each site, for any method; no row leaves its site."""
+    allowing = study.model_copy(update={"method": study.method.model_copy(update={"name": "causal_fi"})})
+    engine = InProcess(open_sites(allowing, sites, limits))
     return of_agreed(run(reach_agreement(study), engine), engine)
 
 
 def of_agreed(agreement: Agreement, engine: Engine) -> Missingness:
-    """The same where the sites have agreed already."""
-    gathered = run(gather_gaps(agreement), engine)
+    """The same for sites that have already agreed."""
+    gathered = run(gather_patterns(agreement), engine)
     every = merged(gathered.patterns.values())
     pooled, why = None, ""
     try:
@@ -74,8 +74,8 @@ def of_agreed(agreement: Agreement, engine: Engine) -> Missingness:
     )
 
 
-def _shares(gathered: Gathered) -> pd.DataFrame:
-    """Share missing of each incomplete column: at each site, and over all."""
+def _shares(gathered: GatheredPatterns) -> pd.DataFrame:
+    """Share missing of each incomplete column, by site and over all sites."""
     scaling, schema = gathered.agreement.scaling, gathered.agreement.schema
     counts = np.array(scaling.counts)
     first = np.cumsum([0, *[len(column.features) for column in schema.incomplete]])[:-1]
@@ -85,8 +85,8 @@ def _shares(gathered: Gathered) -> pd.DataFrame:
     return pd.DataFrame(shares, index=[*gathered.agreement.descriptions, ALL_SITES], columns=names)
 
 
-def _patterns(gathered: Gathered, every: tuple[Pattern, ...]) -> pd.DataFrame:
-    """What is missing together, and how many people that is, the most frequent first."""
+def _patterns(gathered: GatheredPatterns, every: tuple[Pattern, ...]) -> pd.DataFrame:
+    """Patterns of missing values with the number of people, the most frequent first."""
     schema = gathered.agreement.schema
     start = len(schema.features)
     names = np.array([column.name for column in schema.incomplete for _ in column.features], dtype=object)
@@ -102,16 +102,16 @@ def _patterns(gathered: Gathered, every: tuple[Pattern, ...]) -> pd.DataFrame:
     return found.sort_values("rows", ascending=False, ignore_index=True)
 
 
-class Gathered(NamedTuple):
-    """By site: the patterns that it told, and how many patterns and rows it kept to itself."""
+class GatheredPatterns(NamedTuple):
+    """By site: the patterns that it sent, and how many patterns and rows it withheld."""
 
     agreement: Agreement
     patterns: dict[str, tuple[Pattern, ...]]
     withheld: dict[str, dict[str, int]]
 
 
-def gather_gaps(agreement: Agreement) -> Procedure[Gathered]:
-    """One round after the agreement's."""
+def gather_patterns(agreement: Agreement) -> Procedure[GatheredPatterns]:
+    """Ask every site for its patterns, in one round after the agreement."""
     scaling, arms = agreement.scaling, agreement.descriptions.values()
     treated = sum(one.arms.get(agreement.schema.treated, 0) for one in arms) / sum(scaling.counts)
     centre = [*scaling.mean, *scaling.incomplete_mean, treated, scaling.outcome_mean]
@@ -121,11 +121,11 @@ def gather_gaps(agreement: Agreement) -> Procedure[Gathered]:
         site: {"patterns": reply.withheld_patterns, "rows": reply.withheld_rows}
         for site, reply in replies.items()
     }
-    return Gathered(agreement, patterns, withheld)
+    return GatheredPatterns(agreement, patterns, withheld)
 
 
-def gap_shares(scaling: Scaling, sites: Sequence[str], hidden: Mapping[str, str]) -> pd.DataFrame | None:
-    """From the numbers that sites agreed on; empty where few are missing; None: no incomplete column."""
+def missing_shares(scaling: Scaling, sites: Sequence[str], hidden: Mapping[str, str]) -> pd.DataFrame | None:
+    """Shares missing, from the agreed scaling; NaN if withheld, None if no column is incomplete."""
     columns = scaling.incomplete_columns
     if not columns:
         return None

@@ -1,4 +1,4 @@
-"""Overlap in brief: are both arms represented at every site? From what the agreement already revealed."""
+"""Overlap: arms by site, propensity-score histograms, effective sample sizes and common support."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
 from unpooled.study import ALL_SITES, Description, Schema
 
 FEW = 10
-"""Below so many people in an arm, a site says little about that arm by itself."""
+"""With fewer people in an arm, a site has little information about that arm."""
 RARE = 0.1
-"""Below this share, comparisons at the site lean on the other sites or on extrapolation."""
+"""Below this share of an arm, comparisons at the site depend on other sites or on extrapolation."""
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """The arms of one site and a hint in words; no hint where nothing is to be said."""
+    """The sizes of one site's arms, and a hint if one of them is small."""
 
     control: int
     treated: int
@@ -54,7 +54,7 @@ def overlap(control: int, treated: int) -> Overlap:
 
 
 def overlaps(descriptions: Mapping[str, Description], schema: Schema) -> dict[str, Overlap]:
-    """Every site's arms, in the sites' order."""
+    """The arms of every site, in the order of the sites."""
     return {
         site: overlap(described.arms.get(schema.control, 0), described.arms.get(schema.treated, 0))
         for site, described in descriptions.items()
@@ -62,17 +62,17 @@ def overlaps(descriptions: Mapping[str, Description], schema: Schema) -> dict[st
 
 
 EXTREME = 0.1
-"""Propensities nearer to 0 or 1 than this leave few people to compare with."""
+"""Propensity scores closer to 0 or 1 than this leave few people for comparison."""
 NEAREST = 5.0
-"""What people by propensity are rounded to."""
+"""Counts by propensity score are rounded to a multiple of this."""
 
 
 def histogram(
     statistics: DiagnosticStatistics, counts: Mapping[str, int], hidden: Mapping[str, str]
 ) -> pd.DataFrame:
-    """People by site, arm and twentieth of the propensity, to the nearest 5; empty where they are few.
+    """People by site, arm and propensity-score bin, rounded to the nearest 5; NaN if there are few.
 
-    Rounded, because all sites' less those of all but one would tell of the bins that one site kept back.
+    Without rounding, the overall counts minus those of the other sites would disclose a site's withheld bins.
     """
     total = np.asarray(statistics.summed["histogram"])
     each, shown = (np.asarray(statistics.per_site[name]) for name in ("histogram", "shown"))
@@ -87,7 +87,7 @@ def histogram(
 def weights(
     statistics: DiagnosticStatistics, counts: Mapping[str, int], hidden: Mapping[str, str]
 ) -> pd.DataFrame:
-    """By site and arm: people, and how many equally weighted people their weights are worth."""
+    """People and effective sample size of the weights (Σw)² / Σw², by site and arm."""
     arms, sums, squares = (
         np.asarray(statistics.per_site[name]) for name in ("arms", "weights", "weight_squares")
     )
@@ -104,16 +104,16 @@ def weights(
 
 
 def outside_support(statistics: DiagnosticStatistics) -> float:
-    """Share of people in a twentieth of the propensity in which the other arm has nobody, at any site.
+    """Share of people in propensity-score bins in which the other arm has no one at any site.
 
-    To the nearest 5 people: it would tell how many are in a bin that is not shown.
+    Rounded to the nearest 5 people, because it could otherwise disclose the count of a withheld bin.
     """
     people = np.asarray(statistics.summed["histogram"])
     return float(_rounded(people[:, np.any(people == 0, axis=0)].sum()) / people.sum())
 
 
 def extreme(statistics: DiagnosticStatistics) -> float:
-    """Share of people with a propensity below 0.1 or above 0.9, to the nearest 5 people."""
+    """Share of people with a propensity score below 0.1 or above 0.9, rounded to the nearest 5 people."""
     people = np.asarray(statistics.summed["histogram"])
     edge = round(EXTREME * BINS)
     return float(_rounded(people[:, :edge].sum() + people[:, -edge:].sum()) / people.sum())
@@ -123,9 +123,9 @@ def _rounded(people: np.ndarray) -> np.ndarray:
     return NEAREST * np.round(people / NEAREST)
 
 
-def _bins(site: str, people: np.ndarray, told: np.ndarray) -> pd.DataFrame:
+def _bins(site: str, people: np.ndarray, shown: np.ndarray) -> pd.DataFrame:
     edges = np.round(np.linspace(0.0, 1.0, BINS + 1), 10)
-    rounded = np.where(told, _rounded(people), np.nan)
+    rounded = np.where(shown, _rounded(people), np.nan)
     columns = {"lower": edges[:-1], "upper": edges[1:]}
     parts = [
         pd.DataFrame({"site": site, "arm": arm, **columns, "people": rounded[j]})

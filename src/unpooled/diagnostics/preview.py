@@ -1,4 +1,4 @@
-"""A study before it runs: do the sites agree, what would leave each, what would their limits refuse."""
+"""Preview of a study: whether the sites agree, what would leave them, and what their limits would refuse."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from unpooled.study import Schema, Study
 
 @dataclass(frozen=True)
 class Leaving:
-    """One kind of message that would leave a site; `size` is of one reply, None where only a run shows it."""
+    """A kind of message that would leave a site; `size` is that of one reply, None if not yet known."""
 
     kind: str
     size: int | None
@@ -42,19 +42,19 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Preview:
-    """What the agreement rounds showed."""
+    """The results of the agreement rounds."""
 
     agreement: Agreement
     overlap: dict[str, Overlap]
     leaving: list[Leaving]
     refusals: dict[str, list[str]]
     codes: list[str]
-    """Values that may be codes for missing ones."""
+    """Values that may be codes for missing values, as sentences."""
     missingness: Missingness | None = None
 
 
 def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
-    """Run the agreement rounds only, then say what a whole run would send."""
+    """Run only the agreement rounds, and predict what a complete run would send."""
     method = methods.find(study.method.name)
     settings = methods.settings_of(method, study.method.settings)
     opened = open_sites(study, sites, NONE)
@@ -81,7 +81,7 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
 
 
 def _codes(sites: Mapping[str, Site], study: Study) -> list[str]:
-    """A code is not a person's value: it is named."""
+    """Possible codes for missing values; a code is not a person's value, so it may be shown."""
     found = []
     for name in (*study.columns.covariates, *study.columns.incomplete):
         for site, one in sites.items():
@@ -94,12 +94,12 @@ def _codes(sites: Mapping[str, Site], study: Study) -> list[str]:
 
 
 def first_questions(study: Study, schema: Schema, scaling: Scaling, context: Any) -> list[Question]:
-    """What every site is asked before the first stage."""
+    """The questions to every site before the first stage."""
     return [Describe(study.columns), Summarise(schema), adoption(study, schema, scaling, context)]
 
 
 def refused(site: Site, questions: list[Question], limits: Limits | None = None) -> list[str]:
-    """What a site would refuse under its default limits; the site itself stays as it is."""
+    """What a site would refuse under `limits`, by default the default limits; the site is not changed."""
     strict = replace(site, limits=Limits() if limits is None else limits)
     replies = [answer(strict, question) for question in questions]
     found = [f"{reply.expected}; found {reply.found}" for reply in replies if isinstance(reply, Refusal)]
@@ -107,11 +107,11 @@ def refused(site: Site, questions: list[Question], limits: Limits | None = None)
 
 
 def foreseen(stages: Mapping[str, Stage], settings: Any, features: int, lines: list[Line]) -> list[Leaving]:
-    """Every kind of message: the agreement's as measured, the stages' by the shape of their statistics."""
+    """All kinds of messages: sizes measured in the agreement, and from the statistics' shapes for stages."""
     measured = next(iter(left(lines, stages).values()))
     found = [Leaving(one["kind"], one["bytes"] // one["count"], one["reveals"]) for one in measured]
     found.append(Leaving("adopt", len(encode(Adopted(rows=0))), reveals("adopt", stages)))
-    # Where structures are weighed, a descent asks for the whole and for each fold in one exchange.
+    # If structures are weighted, minimisation asks for all rows and for each fold in one exchange.
     problems = 1 + getattr(settings, "folds", 0) if "held_out" in stages else 1
     for name, stage in stages.items():
         for kind, size in _sizes(name, stage, settings, features, problems).items():
@@ -121,7 +121,7 @@ def foreseen(stages: Mapping[str, Stage], settings: Any, features: int, lines: l
 
 
 def _sizes(name: str, stage: Stage, settings: Any, features: int, problems: int) -> dict[str, int | None]:
-    """Bytes of a reply to that many problems, by kind of question."""
+    """Bytes of a reply to this many problems, by kind of question."""
     if name.startswith("effect"):
         return {"statistics": 8 * settings.draws if hasattr(settings, "draws") else None}
     start = getattr(getattr(stage, "structure", None), "start", None)
@@ -133,7 +133,7 @@ def _sizes(name: str, stage: Stage, settings: Any, features: int, problems: int)
 
 
 def _shape_bytes(stage: Stage, free: Any, features: int) -> int | None:
-    """The statistics' size from their shapes alone: nothing is computed."""
+    """The size of the statistics from their shapes, without computing them."""
     from unpooled.protocol.rows import make_rows
 
     people = np.zeros(2)
@@ -142,7 +142,7 @@ def _shape_bytes(stage: Stage, free: Any, features: int) -> int | None:
     try:
         return _bytes(jax.eval_shape(stage.statistics, parameters, rows))
     except (KeyError, AttributeError, TypeError, IndexError, ValueError):
-        return None  # a stage that asks for more than a start: its size shows when it runs
+        return None  # the stage needs more parameters, so its size is unknown before it runs
 
 
 def _bytes(tree: Any) -> int:

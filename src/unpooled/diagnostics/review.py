@@ -1,4 +1,4 @@
-"""A study as a custodian meets it: what it asks of this site, what would leave, what the limits refuse."""
+"""Review of a study by a custodian: what it asks of the site, what would leave it, what limits refuse."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from unpooled.site.site import Site
 from unpooled.study import ColumnSchema, Schema, Study, agree
 
 MANY = 50_000
-"""People at some other site: so many that a method shows every stage it has."""
+"""Rows of a hypothetical other site, large enough that the method includes all its stages."""
 
 
 @dataclass(frozen=True)
 class Review:
-    """What the custodian decides upon; found beside the rows, and nothing is sent for it."""
+    """What the custodian bases the decision on; computed at the site without sending anything."""
 
     study: Study
     site: str
@@ -33,12 +33,12 @@ class Review:
     limits: Limits
     most_rounds: int
     leaving: dict[str, str]
-    """By kind of message, what it reveals."""
+    """What each kind of message reveals."""
     refusals: list[str]
 
 
 def review(study: Study, site: Site) -> Review:
-    """Play the coordinator to this site alone, as far as its first stage."""
+    """Simulate the coordinator for this site alone, up to the first stage."""
     method = methods.find(study.method.name)
     settings = methods.settings_of(method, study.method.settings)
     schema = _schema(site)
@@ -66,7 +66,7 @@ def _leaving(study: Study, stages: Mapping[str, Stage]) -> dict[str, str]:
 
 
 def _schema(site: Site) -> Schema:
-    """How this site alone reads its columns; one without a value here may have some elsewhere."""
+    """The schema of this site alone; a column without values here may have some at another site."""
     found = describe(site.frame, site.columns)
     seen = {column.name: column for column in found.incomplete}
     incomplete = tuple(
@@ -76,7 +76,7 @@ def _schema(site: Site) -> Schema:
 
 
 def _scaling(schema: Schema, site: Site, study: Study) -> Scaling:
-    """Numbers in the shape of those that sites agree on, as if there were one other site, and a large one."""
+    """Placeholder scaling of the right shape, as if there were one other, large site."""
     features, incomplete = len(schema.features), len(schema.incomplete_features)
     binary = np.array(schema.binary, dtype=bool)
     return Scaling(

@@ -1,4 +1,4 @@
-"""The diagnostics of a study as frames: balance, overlap, agreement of the sites, simpler estimates."""
+"""The diagnostics of a study as data frames: balance, overlap, heterogeneity and comparator estimates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from unpooled.study import Schema, Study
 
 @dataclass(frozen=True)
 class StudyDiagnostics:
-    """Frames to read and to plot. Sites with few people are not shown by themselves (`hidden` says why)."""
+    """Data frames to read and plot. Small sites are not shown individually; `hidden` gives the reasons."""
 
     table_one: pd.DataFrame
     overlap: pd.DataFrame
@@ -48,7 +48,7 @@ class StudyDiagnostics:
     extreme: float
     hidden: dict[str, str] = field(default_factory=dict)
     main: tuple[float, float] | None = None
-    """The interval of the study's own average effect, where it was fitted."""
+    """The interval of the study's own average effect, if it was fitted."""
 
     @property
     def checks(self) -> pd.DataFrame:
@@ -61,14 +61,14 @@ class StudyDiagnostics:
 
 
 def hidden_sites(result: StudyResult) -> dict[str, str]:
-    """Sites with too few people for anything to be shown of them alone, and why."""
+    """The sites that are too small to be shown individually, with reasons."""
     return _hidden(dict(zip(result.sites, result.counts, strict=True)), result.diagnostic_statistics)
 
 
 def _hidden(
     counts: Mapping[str, int], statistics: DiagnosticStatistics | Unavailable | None
 ) -> dict[str, str]:
-    """By the number of people, and by their arms if these are known."""
+    """Hidden sites by number of people and, if known, by number in each arm."""
     if not isinstance(statistics, DiagnosticStatistics):
         return withheld(counts)
     return withheld(counts, np.asarray(statistics.per_site["arms"]), np.asarray(statistics.summed["arms"]))
@@ -78,7 +78,7 @@ def of_result(result: StudyResult) -> StudyDiagnostics:
     """The diagnostics of a study that was fitted with ``diagnostics=True``."""
     if result.diagnostic_statistics is None:
         raise StudyError(
-            "the study must ask for diagnostics",
+            "the study must have been fitted with diagnostics",
             found="diagnostics = false",
             remedy="fit a study with diagnostics=True, or call unpooled.diagnose(study, sites)",
         )
@@ -127,7 +127,7 @@ def diagnose(
 
 
 def _procedure(study: Study) -> Procedure[tuple[Agreement, DiagnosticStatistics | Unavailable]]:
-    """Agree, adopt, and run the diagnostics alone: no method is fitted."""
+    """Agree, adopt, and run only the diagnostics, without fitting a method."""
     method = methods.find(study.method.name)
     settings = methods.settings_of(method, study.method.settings)
     agreement = yield from reach_agreement(study)
@@ -145,9 +145,9 @@ def _diagnostics(
 ) -> StudyDiagnostics:
     if isinstance(statistics, Unavailable):
         raise FitError(
-            "both arms must have enough people to be compared",
+            "both arms must have enough people for diagnostics",
             found=statistics.reason,
-            remedy="set diagnostics = false, or leave out the sites with few people",
+            remedy="set diagnostics = false, or exclude sites with few people",
         )
     scale = scaling.outcome_sd
     hidden = _hidden(counts, statistics)

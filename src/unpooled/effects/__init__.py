@@ -1,1 +1,1 @@
-"""Draws of effects into numbers."""
+"""Summaries of posterior draws of effects."""

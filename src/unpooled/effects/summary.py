@@ -1,4 +1,4 @@
-"""Draws into numbers: mean, sd, skewness, kurtosis and intervals, per site and overall."""
+"""Summaries of posterior draws: moments and intervals, by site and over all sites."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 
 def moments(draws: np.ndarray) -> dict[str, float]:
-    """The first four moments of one effect's draws (kurtosis is excess: 0 for a normal)."""
+    """The first four moments of one effect's draws (excess kurtosis, which is 0 for a normal)."""
     mean = float(np.mean(draws))
     sd = float(np.std(draws))
     alike = all_alike(draws)
@@ -24,7 +24,7 @@ def moments(draws: np.ndarray) -> dict[str, float]:
 
 
 def all_alike(draws: np.ndarray) -> bool:
-    """Whether draws differ by rounding only.
+    """Whether all draws are equal up to rounding.
 
     >>> all_alike(0.1 + np.zeros(7)), all_alike(np.array([1.0, 1.0 + 1e-6]))
     (True, False)
@@ -33,13 +33,13 @@ def all_alike(draws: np.ndarray) -> bool:
 
 
 def interval(draws: np.ndarray, alpha: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
-    """Equal-tailed interval along the axis of draws (the first)."""
+    """Equal-tailed interval over the draws (the first axis)."""
     lower, upper = np.quantile(draws, [alpha / 2.0, 1.0 - alpha / 2.0], axis=0)
     return lower, upper
 
 
 def combine(site_draws: np.ndarray, counts: Sequence[int]) -> np.ndarray:
-    """Global ATE draws [K] from site draws [K, m]: weighted by size, draw by draw (one θ at all sites)."""
+    """Overall ATE draws [K]: the mean of the site draws [K, m], weighted by size, draw by draw."""
     weights = np.asarray(counts, dtype=float)
     return site_draws @ (weights / weights.sum())
 
@@ -47,7 +47,7 @@ def combine(site_draws: np.ndarray, counts: Sequence[int]) -> np.ndarray:
 def table(
     site_draws: np.ndarray, sites: Sequence[str], counts: Sequence[int], alpha: float = 0.05
 ) -> pd.DataFrame:
-    """One row per site and one for all of them together."""
+    """One row per site and one for all sites."""
     columns = [*site_draws.T, combine(site_draws, counts)]
     rows = []
     for name, count, draws in zip([*sites, "all sites"], [*counts, sum(counts)], columns, strict=True):

@@ -99,7 +99,7 @@ def sensitivity(
         raise StudyError(
             "sensitivity starts from an analysis without shifts, with compatible inference",
             found=f"inference = '{model.inference}', {len(model.shifts)} shifts",
-            remedy="give a CausalFI with the default inference and no shifts",
+            remedy="pass a CausalFI with the default inference and no shifts",
         )
     # Checked before the main analysis, which takes a minute.
     require_known("column", column, list(study.columns.incomplete), "an incomplete column of the study")

@@ -1,4 +1,4 @@
-"""A fitted study as a folder people can read: numbers, figures, and what left each site."""
+"""Write a fitted study to a results folder: numbers, figures and a record of what left each site."""
 
 from unpooled.report.results import claim, write_results
 

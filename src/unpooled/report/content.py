@@ -1,4 +1,4 @@
-"""report.json: every number of the report, as it may be handed on. Sites with few people are not in it."""
+"""The content of report.json: every number in the report. Small sites are withheld, so it may be shared."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from unpooled.diagnostics.borrowed_strength import borrowed
-from unpooled.diagnostics.missingness import gap_shares
+from unpooled.diagnostics.missingness import missing_shares
 from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, of_result
 from unpooled.errors import UnpooledError
 from unpooled.estimators import Estimator
@@ -20,7 +20,7 @@ from unpooled.report import words
 def report_content(
     model: Estimator, result: dict[str, Any], curves: pd.DataFrame | None, refutation: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """From a model, its result.json, and what else its results folder holds."""
+    """The report's content, from a model, its result.json and the optional files of its results folder."""
     outcome = model.result_
     hidden = result["hidden"]
     diagnostics, unavailable = study_diagnostics(model)
@@ -57,7 +57,7 @@ def report_content(
 
 
 def study_diagnostics(model: Estimator) -> tuple[StudyDiagnostics | None, str]:
-    """The diagnostics of the study, or why there are none."""
+    """The diagnostics of the study, or None and the reason why they are unavailable."""
     try:
         return of_result(model.result_), ""
     except UnpooledError as error:
@@ -65,7 +65,7 @@ def study_diagnostics(model: Estimator) -> tuple[StudyDiagnostics | None, str]:
 
 
 def card(result: dict[str, Any]) -> dict[str, Any]:
-    """The question, and everything needed to ask it again."""
+    """What was estimated, and everything needed to repeat the study."""
     return {
         "name": result["study"],
         "treatment": result["treatment"],
@@ -82,7 +82,7 @@ def card(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def tables(diagnostics: StudyDiagnostics) -> dict[str, Any]:
-    """The frames of the diagnostics as records."""
+    """The data frames of the diagnostics as records."""
     frames = ("checks", "table_one", "weights", "balance", "overlap", "sites", "leave_one_out", "comparators")
     found: dict[str, Any] = {name: records(getattr(diagnostics, name)) for name in frames}
     return {
@@ -98,7 +98,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def left(by_site: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """What left the sites, by kind of message; bytes by site are in `cost`."""
+    """What left the sites, by kind of message; `cost` has the bytes by site."""
     kinds: dict[str, dict[str, Any]] = {}
     for entries in by_site.values():
         for entry in entries:
@@ -129,12 +129,12 @@ def _square(shares: pd.DataFrame | None, hidden: dict[str, str]) -> list[dict[st
 
 
 def _missing(model: Estimator, hidden: dict[str, str]) -> list[dict[str, Any]]:
-    shares = gap_shares(model.result_.scaling, model.result_.sites, hidden)
+    shares = missing_shares(model.result_.scaling, model.result_.sites, hidden)
     return [] if shares is None else records(shares.reset_index(names="site"))
 
 
 def _e_value(model: Estimator, result: dict[str, Any]) -> dict[str, float] | None:
-    """Of the estimate, and of the interval's end nearest to no effect."""
+    """The E-values of the estimate and of the interval's limit closest to no effect."""
     numbers = (result["ate"], result["sd"], *result["ate_interval"])
     if not all(value is not None and np.isfinite(value) for value in numbers):
         return None

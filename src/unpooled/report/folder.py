@@ -1,4 +1,4 @@
-"""The report of a results folder: report.html for people, report.json with every number in it."""
+"""Write report.html, report.json with every number in it, and study.toml to a results folder."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from unpooled.errors import ResultsError
 from unpooled.estimators import Estimator
 from unpooled.report.content import report_content
 from unpooled.report.page import page
-from unpooled.report.pictures import draw_pictures
 from unpooled.report.profiles import profiles
+from unpooled.report.report_figures import draw_report_figures
 from unpooled.study import Source, Study
 
 PAGE, NUMBERS, EFFECTS, REFUTATION = "report.html", "report.json", "effects.csv", "refutation.json"
 
 
 def write_profiles(model: Estimator, folder: Path) -> None:
-    """Effects along single covariates, while the model still stands beside its tables."""
+    """Write the effects along single covariates, which need the model's tables."""
     found = profiles(model)
     if found is not None:
         found.to_csv(folder / EFFECTS, index=False)
 
 
 def write_report(model: Estimator, result: dict[str, Any], folder: Path) -> Path:
-    """From a model, the content of its result.json, and what the folder holds beside; the same every time."""
+    """Write the report of a results folder; the same results always give the same files."""
     content = finite(report_content(model, result, _profiles(folder / EFFECTS), _refutation(folder)))
-    pictures = draw_pictures(model, content, folder / "figures")
+    figures = draw_report_figures(model, content, folder / "figures")
     write_json(content, folder / NUMBERS)
-    (folder / PAGE).write_text(page(content, pictures), encoding="utf-8")
+    (folder / PAGE).write_text(page(content, figures), encoding="utf-8")
     return folder / PAGE
 
 
 def report_alone(model: Estimator, result: dict[str, Any]) -> str:
-    """The page of a model that has no results folder."""
+    """The report of a model without a results folder, as HTML."""
     content = finite(report_content(model, result, profiles(model), None))
-    return page(content, draw_pictures(model, content, None))
+    return page(content, draw_report_figures(model, content, None))
 
 
 def read_result(folder: Path) -> dict[str, Any]:
-    """A finished study's result.json."""
+    """The content of result.json of a finished study."""
     try:
         return json.loads((folder / "result.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise ResultsError(
-            "a report is made from the results of a finished study",
+            "a report needs the results folder of a finished study",
             found=f"no readable result.json in {folder}",
-            remedy="give the folder that `unpooled run --output` wrote, or finish it with --resume",
+            remedy="give the folder written by `unpooled run --output`, or finish the study with --resume",
         ) from None
 
 
@@ -62,7 +62,7 @@ def write_json(content: dict[str, Any], path: Path) -> None:
 
 
 def _profiles(path: Path) -> pd.DataFrame | None:
-    """As they were written: a covariate or a site may be called 'NA' or '1'."""
+    """Read names as text: a covariate or a site may be called 'NA' or '1'."""
     if not path.exists():
         return None
     read: Any = {"dtype": {"covariate": str, "site": str}, "keep_default_na": False}
@@ -76,7 +76,7 @@ def _refutation(folder: Path) -> dict[str, Any] | None:
 
 
 def finite(value: Any) -> Any:
-    """JSON has no word for infinite or undefined numbers: they become null; nor for arrays: lists."""
+    """Convert to JSON-compatible values: arrays become lists, and non-finite numbers become null."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, dict):
@@ -89,7 +89,7 @@ def finite(value: Any) -> Any:
 
 
 def study_file(study: Study, folder: Path) -> str:
-    """The study as TOML, to be written into `folder`; `unpooled run` reads it from there."""
+    """The study as TOML with paths relative to `folder`, as `unpooled run` reads it."""
     content = study.model_dump(mode="json", exclude_none=True)
     sites = {name: _source(source, folder) for name, source in study.sites.items()}
     sections = {
@@ -115,12 +115,12 @@ def _source(source: Source, folder: Path) -> dict[str, Any]:
 def _relative(path: str, folder: Path) -> str:
     try:
         return Path(os.path.relpath(path, folder.absolute())).as_posix()
-    except ValueError:  # another drive
+    except ValueError:  # on another drive
         return path
 
 
 def without_password(url: str) -> str:
-    """The URL with its password left out; one that cannot be parsed is left out altogether."""
+    """The URL without its password; empty if the URL cannot be parsed."""
     from sqlalchemy import URL, make_url
     from sqlalchemy.exc import ArgumentError
 

@@ -1,4 +1,4 @@
-"""One self-contained HTML file: it asks nothing of the network, prints, and reads on a phone."""
+"""The report as one self-contained HTML file, which needs no network and suits print and small screens."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from unpooled.report.pictures import MOST, Picture
+from unpooled.report.report_figures import MOST, ReportFigure
 
 TEMPLATE = "report.html.jinja"
 
 
-def page(content: dict[str, Any], pictures: dict[str, Picture]) -> str:
-    """From report.json's content and the figures; every number carries the place that it has there."""
+def page(content: dict[str, Any], figures: dict[str, ReportFigure]) -> str:
+    """Render the content of report.json and the figures; every number carries its path in report.json."""
     environment = Environment(
         loader=PackageLoader("unpooled.report", "templates"),
         autoescape=True,
@@ -29,8 +29,8 @@ def page(content: dict[str, Any], pictures: dict[str, Picture]) -> str:
     def number(path: str, form: str = "3") -> Markup:
         return _number(_at(content, path), path, form)
 
-    beside = {"pictures": pictures, "most": MOST, "n": number, "data_url": _data_url}
-    return template.render(**content, **beside)
+    helpers = {"figures": figures, "most": MOST, "n": number, "data_url": _data_url}
+    return template.render(**content, **helpers)
 
 
 def _at(content: Any, path: str) -> Any:
@@ -40,16 +40,16 @@ def _at(content: Any, path: str) -> Any:
 
 
 def _number(value: Any, path: str, form: str) -> Markup:
-    """As people read it, with the exact value and its place for whoever checks."""
+    """The number rounded for reading, with its exact value and its path in report.json as attributes."""
     if value is None:
-        return Markup('<span class="none" title="withheld, or no number">–</span>')
+        return Markup('<span class="none" title="withheld or not available">–</span>')
     text = significant(value, int(form)) if form.isdigit() else format(value, form)
     text = text.replace("-", "−")
     return Markup('<data data-path="{}" value="{}">{}</data>').format(path, repr(value), text)
 
 
 def significant(value: float, digits: int) -> str:
-    """So many digits that mean something, and no exponent where people would not write one.
+    """The value to this many significant digits, with an exponent only if it is very small or large.
 
     >>> [significant(value, 3) for value in (2.0, 1476.2, -0.01234, 1.5e-9, 0.0)]
     ['2.00', '1,476', '-0.0123', '1.50e-09', '0']
@@ -61,5 +61,5 @@ def significant(value: float, digits: int) -> str:
     return f"{value:,.{max(digits - 1 - floor(log10(abs(value))), 0)}f}"
 
 
-def _data_url(picture: Picture) -> str:
-    return "data:image/svg+xml;base64," + b64encode(picture.svg).decode("ascii")
+def _data_url(figure: ReportFigure) -> str:
+    return "data:image/svg+xml;base64," + b64encode(figure.svg).decode("ascii")

@@ -14,18 +14,18 @@ from unpooled.diagnostics.heterogeneity import NAMES
 from unpooled.diagnostics.study_diagnostics import StudyDiagnostics
 from unpooled.errors import StudyError, nearest
 from unpooled.estimators import Estimator
-from unpooled.report.drawing import densities, histories, traffic_table
+from unpooled.report.figure_data import densities, histories, traffic_table
 from unpooled.report.figures import (
     average,
     borrowed_strength,
+    costs,
     curves,
-    gaps,
     heterogeneity,
     love_plot,
+    missing_values,
     propensities,
-    rounds,
 )
-from unpooled.report.figures import sensitivity as shifting
+from unpooled.report.figures import convergence as convergence_figure
 from unpooled.study import ALL_SITES, Study
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class Shifted(Protocol):
-    """`unpooled.estimators.sensitivity.Sensitivity`."""
+    """The interface of `unpooled.estimators.sensitivity.Sensitivity` that its figure needs."""
 
     @property
     def column(self) -> str: ...
@@ -288,8 +288,8 @@ def missing(found: Missingness, *, ax: Axes | None = None) -> Axes:
         The axes with the figure.
     """
     if found.shares.empty:
-        raise _nothing("share of missing values", "name columns with missing values as `incomplete`")
-    return gaps.missing(found.shares, found.patterns, ax=ax)
+        raise _nothing("shares of missing values", "list columns with missing values as `incomplete`")
+    return missing_values.missing(found.shares, found.patterns, ax=ax)
 
 
 def borrowed(model: Estimator, *, ax: Axes | None = None) -> Axes:
@@ -314,7 +314,7 @@ def borrowed(model: Estimator, *, ax: Axes | None = None) -> Axes:
     """
     shares = borrowed_shares(model.result_.fit_diagnostics, model.result_.sites)
     if shares is None:
-        raise _nothing("borrowed shares", "fit CausalRFF, where sites borrow from each other")
+        raise _nothing("borrowed shares", "fit CausalRFF, which shares information between sites")
     return borrowed_strength.borrowed(shares, ax=ax)
 
 
@@ -340,8 +340,8 @@ def convergence(model: Estimator, *, ax: Axes | None = None) -> Axes:
     """
     found = histories(model)
     if not found:
-        raise _nothing("objective by evaluation", "fit FedCI; for others see result_.fit_diagnostics")
-    return rounds.convergence(found, ax=ax)
+        raise _nothing("objective values", "fit FedCI; for other methods see result_.fit_diagnostics")
+    return convergence_figure.convergence(found, ax=ax)
 
 
 def traffic(model: Estimator, *, ax: Axes | None = None) -> Axes:
@@ -359,7 +359,7 @@ def traffic(model: Estimator, *, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
         The axes with the figure.
     """
-    return rounds.traffic(traffic_table(model.result_.cost), ax=ax)
+    return costs.traffic(traffic_table(model.result_.cost), ax=ax)
 
 
 def sensitivity(found: Shifted, *, ax: Axes | None = None) -> Axes:
@@ -377,7 +377,7 @@ def sensitivity(found: Shifted, *, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
         The axes with the figure.
     """
-    return shifting.curve(found.curve, found.tipping, column=found.column, ax=ax)
+    return curves.sensitivity(found.curve, found.tipping, column=found.column, ax=ax)
 
 
 def _words(study: Study | None) -> dict[str, Any]:
@@ -387,18 +387,16 @@ def _words(study: Study | None) -> dict[str, Any]:
 
 
 def _table(model: Estimator, site: str) -> pd.DataFrame:
-    """The covariates of a site's people."""
+    """The covariates of a site's rows."""
     sites, columns = model.result_.sites, model.result_.study.columns
     if site not in sites:
-        raise StudyError(
-            "the site must be one of the study's", found=f"'{site}'", remedy=nearest(site, sites)
-        )
+        raise StudyError("the site must be part of the study", found=f"'{site}'", remedy=nearest(site, sites))
     beside = getattr(model, "sites_", {})
     if site not in beside:
         raise StudyError(
-            "effects of people are computed beside their site's table",
-            found=f"no table of site '{site}' attached",
-            remedy=f"model.attach({{'{site}': …}}) with the same table as in the study",
+            "individual and conditional effects need the site's table",
+            found=f"no table attached for site '{site}'",
+            remedy=f"call model.attach({{'{site}': …}}) with the table that was used in the study",
         )
     return beside[site].frame[[*columns.covariates, *columns.incomplete]]
 

@@ -1,4 +1,4 @@
-"""The effect on people who differ in one covariate only: nobody's own values, but the sites' common means."""
+"""The effect along one covariate, with the others at their means over the sites, not at anyone's values."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from unpooled.estimators import Estimator
 from unpooled.study import ColumnSchema, Schema
 
 POINTS, REACH = 25, 1.64
-"""From so many sds below the mean to as many above: nine in ten people, were a covariate normal."""
+"""Standard deviations either side of the mean: 90% of people if the covariate is normal."""
 SHOWN = 4
-"""Covariates along which the effect changes most."""
+"""How many covariates are shown: those along which the effect changes most."""
 
 
 def profiles(model: Estimator) -> pd.DataFrame | None:
-    """covariate, value, effect, lower, upper, as of the largest site; None: its table is not here."""
+    """covariate, value, effect, lower, upper at the largest site; None if its table is not attached."""
     outcome = model.result_
     site = outcome.sites[int(np.argmax(outcome.counts))]
     if site not in getattr(model, "sites_", {}):
@@ -57,7 +57,7 @@ def _along(
 
 
 def _typical(schema: Schema, scaling: Any) -> dict[str, Any]:
-    """The mean of what is a number, the most frequent of what is not; what may be missing is."""
+    """Means of numeric covariates, the most frequent level of others; incomplete columns are missing."""
     mean, place, found = np.asarray(scaling.mean), 0, {}
     for column in schema.covariates:
         rates = mean[place : place + len(column.features)]

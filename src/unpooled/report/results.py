@@ -1,4 +1,4 @@
-"""A results folder: every number as JSON, tables as CSV, figures with the data behind them."""
+"""The results folder: every number as JSON, tables as CSV, figures with their data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PACKAGES = ("unpooled", "jax", "jaxlib", "numpy", "scipy", "pandas", "equinox")
 
 
 def claim(folder: Path | str, *, resume: bool = False) -> Path:
-    """Take a folder for results: it must be new or empty, or hold a study to go on with."""
+    """Prepare a results folder: it must be new or empty or, with `resume`, hold an unfinished study."""
     folder = Path(folder)
     with writing(folder):
         if folder.exists() and not folder.is_dir():
@@ -41,14 +41,14 @@ def claim(folder: Path | str, *, resume: bool = False) -> Path:
         if resume:
             _require_begun(folder)
         elif _has_files(folder):
-            raise _in_the_way(f"files in {folder}", "choose another folder, or go on with --resume")
+            raise _in_the_way(f"files in {folder}", "choose another folder, or continue with --resume")
         folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 @contextmanager
 def claimed(folder: Path | str, *, resume: bool = False) -> Iterator[Path]:
-    """A claimed folder to work in; where the work fails and leaves it empty, it goes if it was made here."""
+    """Claim a folder; if the work fails and leaves it empty, remove what was created here."""
     folder = Path(folder)
     with writing(folder):
         made = [one for one in (folder, *folder.parents) if not one.exists()]
@@ -56,7 +56,7 @@ def claimed(folder: Path | str, *, resume: bool = False) -> Iterator[Path]:
         yield claim(folder, resume=resume)
     except BaseException:
         for one in made:
-            with suppress(OSError):  # not empty: there is something to go on with
+            with suppress(OSError):  # not empty: the study can be resumed
                 one.rmdir()
         raise
 
@@ -68,11 +68,11 @@ def _has_files(folder: Path) -> bool:
 def _require_begun(folder: Path) -> None:
     if (folder / CHECKPOINT).exists():
         return
-    held = "files, but none of a study" if _has_files(folder) else "nothing to go on with"
+    held = "files, but no checkpoint of a study" if _has_files(folder) else "nothing to resume"
     raise ResultsError(
-        "--resume must be given the folder of a study that began",
+        "--resume needs the folder of a study that has started",
         found=f"{held}: {folder}",
-        remedy="correct the folder, or leave out --resume to begin anew",
+        remedy="correct the folder, or omit --resume to start again",
     )
 
 
@@ -81,10 +81,10 @@ def _in_the_way(found: str, remedy: str) -> ResultsError:
 
 
 def write_results(model: Estimator, folder: Path | str) -> Path:
-    """Write everything a fitted model can tell into `folder`.
+    """Write all results of a fitted model to `folder`.
 
-    The folder must be new or empty, or the one whose journal the fit wrote. `result.json` comes last:
-    where it stands, the folder is complete.
+    The folder must be new or empty, or the one to which the fit wrote its journal. `result.json` is written
+    last, so a folder that contains it is complete.
     """
     folder = Path(folder)
     if not (folder / JOURNAL).exists():
@@ -108,7 +108,7 @@ def _write(model: Estimator, folder: Path) -> None:
 
 
 def result(model: Estimator, lines: list[Line] | None = None) -> dict[str, Any]:
-    """Every number of a study, JSON-ready; effects are in the outcome's unit."""
+    """Every number of a study as JSON-compatible values; effects are in the outcome's unit."""
     outcome = model.result_
     study = outcome.study
     overall, hidden = model.summary(alpha=ALPHA).loc[ALL_SITES], hidden_sites(model.result_)
@@ -144,14 +144,14 @@ def result(model: Estimator, lines: list[Line] | None = None) -> dict[str, Any]:
 
 
 def write_report_alone(model: Estimator, path: Path) -> Path:
-    """The report of a model that has no results folder, as one HTML file."""
+    """Write the report of a model without a results folder, as one HTML file."""
     content = finite(result(model, _own_lines(model)))
     path.write_text(report_alone(model, content), encoding="utf-8")
     return path
 
 
 def _sites(model: Estimator, hidden: dict[str, str]) -> list[dict[str, Any]]:
-    """The per-site table, without the line for all of them."""
+    """The table by site, without the overall row."""
     frame = model.summary(alpha=ALPHA).drop(index=[ALL_SITES, *hidden])
     return [{str(key): value for key, value in row.items()} for row in frame.reset_index().to_dict("records")]
 
@@ -168,7 +168,7 @@ def _cost(outcome: StudyResult, lines: list[Line] | None) -> dict[str, Any]:
 
 
 def _lines(model: Estimator, folder: Path) -> list[Line] | None:
-    """The whole history: the folder's journal, else the model's own, which is then written there."""
+    """The complete journal: the folder's own or, if it has none, the model's, which is then written there."""
     path = folder / JOURNAL
     if path.exists():
         return read_lines(path)
@@ -179,7 +179,7 @@ def _lines(model: Estimator, folder: Path) -> list[Line] | None:
 
 
 def _own_lines(model: Estimator) -> list[Line] | None:
-    """The rounds of the run that fitted the model; None if it was loaded."""
+    """The journal lines of the run that fitted the model; None if the model was loaded from disk."""
     return [line(happened) for happened in model.result_.rounds] or None
 
 
@@ -189,7 +189,7 @@ def _draws(model: Estimator) -> pd.DataFrame:
 
 
 def versions() -> dict[str, str]:
-    """Python's and the packages' versions, for whoever repeats the study."""
+    """The versions of Python and of the packages, for reproducing the study."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""A study put to the test, into its results folder; the figure of what each test found."""
+"""Write the robustness checks of a study to its results folder, with a forest plot of their estimates."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from unpooled.coordinator.checkpoint import writing
-from unpooled.report.drawing import keep
+from unpooled.report.figure_files import keep
 from unpooled.report.figures import style
-from unpooled.report.figures.axes import new_axes, zero
-from unpooled.report.figures.labels import literal
+from unpooled.report.figures.style import literal, new_axes, zero
 from unpooled.study import Study
 
 FILES = ("refutation.json", "refutation.csv", "figures/refutation.png", "figures/refutation.csv")
 MAIN = "main analysis"
 NOT_DRAWN = ("e_value",)
-"""Not an estimate of its own."""
+"""Checks that do not produce an estimate of their own."""
 BESIDE = {"negative_control": "in its own unit", "noise_correlation": "range"}
-"""What the rest of the figure does not say of these."""
+"""Notes on checks whose rows are not on the same scale as the others."""
 
 
 def write_refutation(content: dict[str, Any], table: pd.DataFrame, study: Study, folder: Path) -> None:
-    """Everything that was found; refutation.json comes last: where it stands, the others do too."""
+    """Write all files of the robustness checks; refutation.json is written last and marks completeness."""
     columns, shown = study.columns, drawn(content["main"], table)
     with writing(folder):
         (folder / "figures").mkdir(exist_ok=True)
@@ -37,7 +36,7 @@ def write_refutation(content: dict[str, Any], table: pd.DataFrame, study: Study,
 
 
 def drawn(main: dict[str, float], table: pd.DataFrame) -> pd.DataFrame:
-    """test, estimate, lower, upper, worrying: the main analysis, then every test that has an estimate."""
+    """test, estimate, lower, upper, worrying: the main analysis, then every check that has an estimate."""
     columns = ["test", "estimate", "lower", "upper", "worrying"]
     first = pd.DataFrame([{**main, "test": MAIN, "worrying": False}], columns=columns)
     shown = table.loc[~table["test"].isin(NOT_DRAWN), columns]
@@ -45,7 +44,7 @@ def drawn(main: dict[str, float], table: pd.DataFrame) -> pd.DataFrame:
 
 
 def forest(found: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | None = None) -> Axes:
-    """Each test's estimate and interval over the main analysis's interval (grey); `found` is from `drawn`."""
+    """Forest plot of the checks, with the interval of the main analysis in grey; `found` is from `drawn`."""
     ax = new_axes(ax, 1.3 + 0.42 * len(found))
     rows = found.to_dict("records")
     with mpl.rc_context(style.STYLE):
@@ -55,7 +54,7 @@ def forest(found: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | None
             colour, marker = _look(row["test"], bool(row["worrying"]))
             ax.plot([row["lower"], row["upper"]], [place, place], color=colour, linewidth=1.8)
             ax.plot(row["estimate"], place, marker=marker, markersize=7, color=colour)
-            verdict = "" if row["test"] == MAIN else "WORRY" if row["worrying"] else "PASS"
+            verdict = "" if row["test"] == MAIN else "WARN" if row["worrying"] else "PASS"
             ax.annotate(
                 verdict, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=9,
                 color=colour, weight="bold" if row["worrying"] else "normal",
@@ -63,7 +62,7 @@ def forest(found: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | None
         ax.set_yticks(range(len(rows)), [_name(row["test"]) for row in reversed(rows)])
         ax.set_ylim(-0.6, len(rows) - 0.4)
         ax.set_xlabel(literal(f"average effect on {outcome}" + (f" ({unit})" if unit else "")))
-        ax.set_title("Put to the test (bars: 95% intervals)")
+        ax.set_title("Robustness checks (bars: 95% intervals)")
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
     return ax

@@ -1,53 +1,63 @@
-"""What a study's numbers mean, in sentences: for the screen, the report and whoever reads it aloud."""
+"""The sentences of the terminal output and the report: estimand, assumptions, limitations, citation."""
 
 from __future__ import annotations
 
 from typing import Any
 
 METHODS = {
-    "fedci": "FedCI: a Gaussian-process model of both potential outcomes, fitted over all sites",
-    "causal_rff": "CausalRFF: random Fourier features, with terms by which sites may differ",
-    "causal_fi": "CausalFI: outcome, treatment and missing confounders modelled together",
-    "aipw": "AIPW: cross-fitted regressions of treatment and outcome, doubly robust",
-    "meta_analysis": "meta-analysis of the sites' own doubly robust estimates",
+    "fedci": "FedCI: a Gaussian-process model of both potential outcomes, fitted across all sites",
+    "causal_rff": "CausalRFF: random Fourier features with site-specific terms",
+    "causal_fi": "CausalFI: a joint model of outcome, treatment and incomplete confounders",
+    "aipw": "AIPW: cross-fitted, doubly robust regressions of treatment and outcome",
+    "meta_analysis": "meta-analysis of site-specific doubly robust estimates",
 }
 ESTIMAND = (
-    "The average treatment effect: by how much the outcome would differ on average if everybody in these "
-    "tables were treated, from if nobody were."
+    "The estimand is the average treatment effect: the mean difference in the outcome if everyone in the "
+    "study were treated compared with if no one were."
 )
 COMMON = (
-    "Nothing unmeasured influences both treatment and outcome, once the covariates are known.",
-    "Everybody could have been treated and could have gone without, whatever their covariates.",
-    "One person's treatment does not change another's outcome, and there is one version of treatment.",
-    "Columns of one name measure the same thing at every site.",
+    "No unmeasured confounding: given the covariates, no other variable influences both treatment and "
+    "outcome.",
+    "Overlap: at every value of the covariates, a person could have been treated or untreated.",
+    "No interference: one person's treatment does not affect another's outcome, and there is only one "
+    "version of the treatment.",
+    "Columns with the same name measure the same quantity at every site.",
 )
 OWN = {
-    "fedci": ("Both outcomes of a person depend smoothly on the covariates, alike at all sites.",),
-    "causal_rff": (
-        "Where confounding is taken as latent, the covariates are proxies of it, and independent of each "
-        "other, of treatment and of outcome given it.",
+    "fedci": (
+        "Both potential outcomes are smooth functions of the covariates, and the functions are the same at "
+        "every site.",
     ),
-    "causal_fi": ("Whether a value is missing depends only on what was seen of the person.",),
-    "aipw": ("One of the two regressions, of treatment or of outcome, is right.",),
-    "meta_analysis": ("At every site, one of the two regressions is right.",),
+    "causal_rff": (
+        "If confounding is modelled as latent, the covariates are proxies of the latent confounder and, "
+        "given it, independent of each other, of treatment and of outcome.",
+    ),
+    "causal_fi": (
+        "Values are missing at random: whether a value is missing depends only on the person's observed "
+        "data.",
+    ),
+    "aipw": ("At least one of the treatment model and the outcome model is correctly specified.",),
+    "meta_analysis": (
+        "At every site, at least one of the treatment model and the outcome model is correctly specified.",
+    ),
 }
 LIMITS = (
-    "An effect from observational data is only as good as the assumptions above. No number here tests the "
-    "first of them.",
-    "Intervals hold what the model does not know. They do not hold that the model may be wrong, nor how the "
-    "sites were chosen.",
-    "What left the sites are sums and draws, not rows. Sums of few people can still say something of them: "
-    "each site's own limits decide what it answers.",
+    "An effect estimated from observational data is only as reliable as the assumptions above. Nothing in "
+    "this report tests the first of them, no unmeasured confounding.",
+    "The intervals reflect uncertainty within the model. They reflect neither the chance that the model "
+    "itself is wrong nor how the sites were selected.",
+    "The sites sent sums and posterior draws, not rows. Sums over few people can still disclose information "
+    "about them; each site's disclosure limits determine which questions it answers.",
 )
 
 
 def sentence(content: dict[str, Any]) -> str:
-    """The answer with its interval, from what result.json holds."""
+    """The average effect and its interval in one sentence, from the content of result.json."""
     people, sites = content["people"], content["site_count"]
-    over = f"over {people:,} people at {sites} site{'s' if sites != 1 else ''}."
+    over = f"estimated from {people:,} people at {sites} site{'s' if sites != 1 else ''}."
     lower, upper = content["ate_interval"]
     if None in (content["ate"], lower, upper):
-        what = f"how much '{content['treatment']}' changes '{content['outcome']}'"
+        what = f"the average effect of '{content['treatment']}' on '{content['outcome']}'"
         return f"The fit gave no finite number for {what}, {over}"
     unit = f" {content['outcome_unit']}" if content["outcome_unit"] else ""
     return (
@@ -57,10 +67,10 @@ def sentence(content: dict[str, Any]) -> str:
 
 
 def assumptions(method: str) -> list[str]:
-    """What must be true for the number to be an effect."""
+    """The assumptions under which the estimate is a causal effect."""
     return [*COMMON, *OWN.get(method, ())]
 
 
 def citation(study: str, version: str, digest: str) -> str:
-    """How to name this result."""
-    return f"unpooled {version}, study '{study}', question {digest[:12]}."
+    """How to cite this result."""
+    return f"unpooled {version}, study '{study}', study hash {digest[:12]}."

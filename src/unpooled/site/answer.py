@@ -1,4 +1,4 @@
-"""The whole disclosure surface of a site: one match over the questions it may be asked."""
+"""The complete disclosure surface of a site: one match over all questions it may be asked."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from unpooled.site.site import Adoption, Site, adopt
 from unpooled.study import ColumnSchema, Schema
 
 SEPARATING = 5
-"""Fewest people of an arm that a covariate must tell from the other arm to be taken for the treatment."""
+"""Smallest arm size at which a covariate that separates the arms exactly is taken to be the treatment."""
 
 
 def answer(site: Site, question: Message) -> Reply:
-    """The site's reply, or its refusal in words; never a row."""
+    """The site's reply or its refusal with reasons; never a row."""
     try:
         return _answer(site, question)
     except UnpooledError as error:
@@ -85,12 +85,14 @@ def _answer(site: Site, question: Message) -> Reply:
         case Together(questions):
             return Replies(tuple(_answer(site, part) for part in questions))
     raise MessageError(
-        "a site answers the protocol's questions only", found=type(question).__name__, remedy="see docs"
+        "a site answers only questions of the protocol",
+        found=type(question).__name__,
+        remedy="run the same version of unpooled everywhere",
     )
 
 
 def _missing_patterns(site: Site, schema: Schema, centre: np.ndarray) -> Patterns:
-    """Sums by pattern of missing values, about the common means, of patterns that enough people share."""
+    """Sums about the common means by pattern of missing values, for patterns with enough people."""
     check_rows(site.limits, len(site.frame))
     arrays = encode(site.frame, site.columns, schema, site=site.name)
     assert arrays.outcome is not None
@@ -126,7 +128,7 @@ def _summarise(site: Site, schema: Schema, centre: Centre | None) -> Arrays:
 
 
 def _refuse_separating(schema: Schema, covariates: np.ndarray, treatment: np.ndarray, site: str) -> None:
-    """A covariate that is one value among the treated and another among the controls is the treatment."""
+    """Refuse a covariate with one constant value in each arm: it is a copy of the treatment."""
     treated, control = covariates[treatment == 1], covariates[treatment == 0]
     if min(len(treated), len(control)) < SEPARATING:
         return
@@ -134,25 +136,27 @@ def _refuse_separating(schema: Schema, covariates: np.ndarray, treatment: np.nda
     copies = np.flatnonzero(constant & (treated[:1] != control[:1]).ravel())
     if len(copies):
         raise DataError(
-            "no covariate may repeat the treatment",
-            found=f"'{schema.features[copies[0]]}' tells the arms apart exactly at site '{site}'",
-            remedy="leave the column out of the study",
+            "no covariate may be a copy of the treatment",
+            found=f"'{schema.features[copies[0]]}' separates the arms exactly at site '{site}'",
+            remedy="remove the column from the study",
         )
 
 
 def _adopted(site: Site) -> Adoption:
     if site.adopted is None:
         raise MessageError(
-            "a site must adopt a study first", found="a question before it", remedy="ask `Adopt` first"
+            "a site must adopt a study first", found="a question before `Adopt`", remedy="ask `Adopt` first"
         )
     return site.adopted
 
 
 def _stage(study: Adoption, name: str) -> tuple[Stage, Rows]:
-    """A stage, and the rows as it sees them."""
+    """A stage and the rows on which it runs."""
     if name not in study.stages:
         raise MessageError(
-            "the stage must be the method's", found="an unknown stage", remedy="run one version"
+            "the stage must belong to the method",
+            found="an unknown stage",
+            remedy="run the same version of unpooled everywhere",
         )
     beside = study.diagnostic_rows if name.startswith(diagnostic_rounds.PREFIX) else None
     return study.stages[name], study.rows if beside is None else beside
@@ -168,5 +172,5 @@ def _vjp(leaves: tuple[Parameters, Statistics], stage: Stage, rows: Rows) -> Gra
         lambda free: stage.statistics(replace(parameters, free=free), rows), parameters.free
     )
     (gradient,) = pull(cotangent)
-    # Statistics with structure travel by `Ask`; a scalar comes along for nothing (Algorithm 1).
+    # A scalar statistic is returned with the gradient (Algorithm 1); structured ones are sent by `Ask`.
     return Gradient(gradient, value.summed if isinstance(value.summed, jax.Array) else None)

@@ -1,4 +1,4 @@
-"""Which studies this site's custodian approved, and whether a question belongs to one of them."""
+"""The studies approved by this site's custodian, and whether a question belongs to one of them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from unpooled.study import Study
 
 
 class Decision(BaseModel):
-    """What was decided of one study, and when."""
+    """The custodian's decision on one study, and when it was made."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     approved: bool
     when: str
     study: dict[str, Any]
-    """The question as it was reviewed, without its tables."""
+    """The study as it was reviewed, without its tables."""
 
 
 class Standing(NamedTuple):
-    """Where a study stands: its own decision, or the approved study of the same name that it departs from."""
+    """The decision on a study, or the approved study of the same name and what has changed since."""
 
     decision: Decision | None = None
     earlier: Decision | None = None
@@ -39,13 +39,13 @@ _DECISIONS = TypeAdapter(dict[str, Decision])
 
 
 class Approvals:
-    """By the study's hash, in a file that is read each time: a decision counts from the next question on."""
+    """Decisions by study hash, in a file that is read at every question, so that they apply at once."""
 
     def __init__(self, path: Path) -> None:
         self._path = Path(path)
 
     def decide(self, study: Study, *, approved: bool) -> Decision:
-        """Write a decision down; it takes the place of an earlier one."""
+        """Record a decision, replacing an earlier one on the same study."""
         study = methods.spelled_out(study)
         others = {key: decision for key, decision in self._read().items() if key != study.hash}
         when = datetime.now(UTC).isoformat(timespec="seconds")
@@ -55,7 +55,7 @@ class Approvals:
         return decision
 
     def standing(self, study: Study) -> Standing:
-        """What was decided of this study, or of its predecessor."""
+        """The decision on this study, or on an approved study of the same name."""
         study = methods.spelled_out(study)
         decisions = self._read()
         if study.hash in decisions:
@@ -66,7 +66,7 @@ class Approvals:
         return Standing(None, approved[-1], _changed(approved[-1].study, _question(study)))
 
     def require(self, study: Study) -> None:
-        """Refuse a study that was not approved, exactly as it is."""
+        """Refuse a study that was not approved in exactly this form."""
         study = methods.spelled_out(study)
         decision, earlier, changed = self.standing(study)
         if decision is not None and decision.approved:
@@ -74,13 +74,16 @@ class Approvals:
         if decision is not None:
             found = f"'{study.name}' ({study.hash[:12]}), which was refused on {decision.when}"
         elif earlier is not None:
-            found = f"a changed version of '{study.name}', approved on {earlier.when}: {', '.join(changed)}"
+            found = (
+                f"a changed version of '{study.name}', which was approved on {earlier.when}; "
+                f"changed: {', '.join(changed)}"
+            )
         else:
             found = f"'{study.name}' ({study.hash[:12]}), which was never reviewed here"
         raise ApprovalError(
-            "a site answers the studies that its custodian approved",
+            "a site answers only studies that its custodian has approved",
             found=found,
-            remedy="let the custodian see it: unpooled site review STUDY",
+            remedy="ask the custodian to review it with: unpooled site review STUDY",
         )
 
     def _read(self) -> dict[str, Decision]:
@@ -92,7 +95,7 @@ class Approvals:
             raise ResultsError(
                 "the site's approvals must be readable",
                 found=f"a file that is damaged or cannot be read: {self._path}",
-                remedy="bring an undamaged copy back, or remove the file and review the studies again",
+                remedy="restore an undamaged copy, or remove the file and review the studies again",
             ) from None
 
 
@@ -101,9 +104,9 @@ def permit(study: Study, question: Question) -> None:
     found = question.mismatch(study)
     if found is not None:
         raise ApprovalError(
-            "a question must be one of the study that was approved",
+            "a question must belong to the approved study",
             found=found,
-            remedy="run the very study that was approved, or have the new one reviewed",
+            remedy="run exactly the study that was approved, or have the new one reviewed",
         )
 
 
@@ -112,7 +115,7 @@ def _question(study: Study) -> dict[str, Any]:
 
 
 def _changed(before: dict[str, Any], now: dict[str, Any]) -> tuple[str, ...]:
-    """Keys with another value, or that only one of the two has."""
+    """Keys whose values differ, or that only one of the two has."""
     old, new = dict(_flat(before)), dict(_flat(now))
     return tuple(key for key in {**old, **new} if (key in old, old.get(key)) != (key in new, new.get(key)))
 

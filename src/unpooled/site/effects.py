@@ -1,4 +1,4 @@
-"""Effects of people, computed and kept beside their site's table."""
+"""Conditional and individual effects, computed at the site; they do not leave it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def conditional_effects(site: Site, draws: Draws, people: Table) -> np.ndarray:
 
 
 def individual_effects(site: Site, draws: Draws, people: Table | None) -> np.ndarray:
-    """ITE draws [K, people], in standard units: the site's own people, or others with known outcomes."""
+    """ITE draws [K, people] in standard units, for the site's own people or others with known outcomes."""
     study = _ready(site)
     if people is None:
         own = study.method.individual_effects(
@@ -63,6 +63,8 @@ def _people(
 def _ready(site: Site) -> Adoption:
     if site.adopted is None:
         raise StudyError(
-            "the site must have adopted the study", found="it has not", remedy="fit or attach the model"
+            "the site must have adopted the study",
+            found="a site without a study",
+            remedy="fit or attach the model",
         )
     return site.adopted

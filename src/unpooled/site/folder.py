@@ -1,4 +1,4 @@
-"""A site's own folder: where its table is, what it refuses, and its record of decisions and replies."""
+"""A site's own folder: `site.toml` with the location of its table and its limits, approvals and ledger."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REPLY_BYTES = 64 * 2**20
 
 
 class OwnLimits(BaseModel):
-    """What the site refuses, as its custodian writes it."""
+    """The site's limits, as written in `site.toml`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,7 +33,7 @@ class OwnLimits(BaseModel):
 
 
 class SiteFile(BaseModel):
-    """What `site.toml` says."""
+    """The content of `site.toml`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,7 +47,7 @@ class SiteFile(BaseModel):
         if not value.strip():
             raise ValueError("a site without a name")
         if value.strip().casefold() == ALL_SITES:
-            raise ValueError(f"a site called '{value}', which is the name of all of them together")
+            raise ValueError(f"a site named '{value}', which is reserved for results over all sites")
         return value
 
 
@@ -56,14 +56,14 @@ _SECTIONS = {"data": Source.model_fields, "limits": OwnLimits.model_fields, "": 
 
 @dataclass(frozen=True)
 class SiteFolder:
-    """What a custodian holds, read from `site.toml`; nobody else may look into the folder."""
+    """The settings in `site.toml` and the paths of the folder, which only the custodian can read."""
 
     folder: Path
     name: str
     source: Source
     limits: Limits = Limits()
     reply_bytes: int = REPLY_BYTES
-    """The largest reply that may leave."""
+    """The largest reply, in bytes, that may leave the site."""
 
     @classmethod
     def create(
@@ -75,7 +75,7 @@ class SiteFolder:
         limits: Limits = Limits(),
         reply_bytes: int = REPLY_BYTES,
     ) -> SiteFolder:
-        """Make a folder, or take one that is no site's yet; a relative path leads from the current folder."""
+        """Create a site's folder; a relative path of the table is relative to the current folder."""
         folder = Path(folder).absolute()
         data = _movable(resolved(source, Path.cwd(), name), folder)
         bounds = {**vars(limits), "reply_bytes": reply_bytes}
@@ -94,7 +94,7 @@ class SiteFolder:
 
     @classmethod
     def read(cls, folder: Path | str) -> SiteFolder:
-        """The folder as `site.toml` describes it; relative paths lead from there."""
+        """Read `site.toml`; its paths are relative to the folder."""
         folder = Path(folder).absolute()
         content = _checked(_parsed(folder / FILE))
         limits = Limits(**content.limits.model_dump(exclude={"reply_bytes"}))
@@ -115,23 +115,23 @@ class SiteFolder:
 
 
 def _movable(source: Source, folder: Path) -> Source:
-    """A table inside the folder goes with it."""
+    """Make the path of a table inside the folder relative, so that the folder can be moved."""
     if source.path is None or not Path(source.path).is_relative_to(folder):
         return source
     return source.model_copy(update={"path": Path(source.path).relative_to(folder).as_posix()})
 
 
 _WORDS = {
-    "rows": "fewest rows that any statistic may rest on",
-    "cell": "fewest people in an arm, in a fold of an arm, or behind a value of a column",
-    "share": "most numbers per person that a stage's sums may rest on, as a share of the rows",
-    "reply_bytes": "the largest reply that may leave",
+    "rows": "minimum number of rows behind any statistic",
+    "cell": "minimum number of people in an arm, in a fold of an arm, or with a value of a column",
+    "share": "maximum number of features of a stage, as a share of the rows",
+    "reply_bytes": "largest reply that may leave the site, in bytes",
 }
 
 
 def _written(content: SiteFile) -> str:
     document = tomlkit.document()
-    document.add(tomlkit.comment("A site of unpooled. For its custodian only: a url may hold a password."))
+    document.add(tomlkit.comment("A site of unpooled. For its custodian only: a url may contain a password."))
     document.add("name", tomlkit.item(content.name))
     document.add("data", tomlkit.item(content.data.model_dump(exclude_none=True)))
     limits = tomlkit.table()
@@ -148,20 +148,20 @@ def _parsed(path: Path) -> dict[str, Any]:
         place = re.search(r"line \d+", str(error))
         raise StudyError(
             f"{FILE} must be valid TOML",
-            found=f"a mistake at {place[0] if place else 'the end of the file'} of {path}",
-            remedy="look there for a missing quote, bracket or equals sign, or a key given twice",
+            found=f"a syntax error at {place[0] if place else 'the end of the file'} of {path}",
+            remedy="check for a missing quote, bracket or equals sign, or a duplicate key",
         ) from None
     except (FileNotFoundError, NotADirectoryError):
         found, remedy = f"no {FILE} in {path.parent}", "give the site's folder with --folder"
     except UnicodeDecodeError:
-        found, remedy = f"{path} is not text in UTF-8", "save it as UTF-8"
+        found, remedy = f"{path} is not UTF-8 text", "save it as UTF-8"
     except OSError as error:
-        found, remedy = f"{path} cannot be read ({error.strerror})", "get the right to read it"
-    raise ResultsError("a site must have a folder of its own", found=found, remedy=remedy)
+        found, remedy = f"{path} cannot be read ({error.strerror})", "obtain read permission"
+    raise ResultsError("a site needs a folder with a readable site.toml", found=found, remedy=remedy)
 
 
 def _checked(content: dict[str, Any]) -> SiteFile:
-    """One problem as a sentence, without the value: it may hold a password."""
+    """Validate the content; an error never includes the value, which may contain a password."""
     try:
         return SiteFile.model_validate(content)
     except ValidationError as error:
@@ -176,6 +176,6 @@ def _checked(content: dict[str, Any]) -> SiteFile:
             remedy=nearest(where[-1], _SECTIONS[where[0] if len(where) > 1 else ""]),
         )
     if problem["type"] == "missing":
-        raise StudyError(f"{FILE} must give '{place}'", found=f"no '{place}'", remedy=f"add '{place}' to it")
+        raise StudyError(f"{FILE} must have '{place}'", found=f"no '{place}'", remedy=f"add '{place}'")
     message = problem["msg"].removeprefix("Value error, ")
     raise StudyError(f"'{place}' of {FILE} must be valid", found=message, remedy=f"correct '{place}'")

@@ -1,4 +1,4 @@
-"""Where a site answers questions from outside: approved studies only, within its limits, all on record."""
+"""The gateway answers external questions: approved studies only, within limits, recorded in the ledger."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from unpooled.study import Study
 
 
 class Gateway:
-    """Answers for one site folder, and keeps the table of the current study open between questions."""
+    """Answers questions for one site folder; keeps the current study's table open between questions."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = SiteFolder.read(folder)
@@ -76,11 +76,11 @@ class Gateway:
         self._ledger.record(study.hash, number, question.label, reply, encode(reply), stages=stages)
 
     def _defect(self, error: Exception) -> Refusal:
-        """Refuse because of an error of the program itself, and log where it arose."""
+        """A refusal because of a program error, which is logged without its message."""
         log = self._folder.errors
         try:
             append(log, trace(error))
-            where = f"{log.name} in the site's folder shows where it arose"
+            where = f"{log.name} in the site's folder shows where it occurred"
         except ResultsError:
             where = f"{log.name} in the site's folder could not be written"
         return Refusal(
@@ -92,7 +92,7 @@ class Gateway:
 
 
 def trace(error: BaseException) -> str:
-    """The types and stacks of an error and its causes, without their messages, which may quote a row."""
+    """The types and stacks of an error and its causes, without their messages, which may contain data."""
     lines = [datetime.now(UTC).isoformat(timespec="seconds")]
     chain: BaseException | None = error
     while chain is not None:
@@ -112,7 +112,9 @@ def _study(asked: Asked) -> Study:
         return spelled_out(Study(**json.loads(asked.study)))
     except (ValueError, TypeError):
         raise MessageError(
-            "a question must come with its study", found="no study", remedy="run one version on every party"
+            "a question must come with its study",
+            found="no valid study",
+            remedy="run the same version of unpooled everywhere",
         ) from None
 
 
@@ -121,13 +123,15 @@ def _question(asked: Asked) -> Question:
     if isinstance(question, Question):
         return question
     raise MessageError(
-        "a site answers questions", found=type(question).__name__, remedy="run one version on every party"
+        "a site answers only questions",
+        found=type(question).__name__,
+        remedy="run the same version of unpooled everywhere",
     )
 
 
 def _too_large(found: int, most: int) -> LimitRefusal:
     return LimitRefusal(
-        f"a reply of at most {most:,} bytes may leave the site",
-        found=f"one of {found:,} bytes",
-        remedy="ask for fewer draws or features, or ask the custodian to raise reply_bytes",
+        f"a reply may have at most {most:,} bytes",
+        found=f"{found:,} bytes",
+        remedy="request fewer draws or features, or ask the custodian to raise reply_bytes",
     )

@@ -1,8 +1,8 @@
-"""The site's own record of what left it: one line per reply, each chained to the one before.
+"""The site's record of what left it: one line per reply, in a hash chain.
 
-A line's hash covers the hash before it, and the head beside the ledger knows how many lines there are and
-how the last one ends. So a line that was altered, removed, moved or added shows. Whoever may write in the
-folder could write all of it anew: a head copied elsewhere now and then shows that too.
+Each line's hash covers the previous hash, and a separate head file stores the number of lines and the last
+hash, so that altered, removed, moved or added lines are detected. Someone with write access to the folder
+could rewrite both files; occasional copies of the head kept elsewhere detect that too.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from unpooled.protocol.stage import Stage
 from unpooled.site.private_files import OWN_FILE, keeping, write_whole
 
 START = "0" * 64
-"""What the first line takes for the hash before it."""
+"""The previous hash of the first line."""
 LONGEST = 500
-"""Letters of a question's name: it comes from outside, and must not fill the disk."""
+"""Longest name of a question: it comes from outside and must not fill the disk."""
 
 
 class Entry(BaseModel):
-    """One reply that left, as the ledger keeps it."""
+    """One line of the ledger: a reply that left the site."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -61,7 +61,7 @@ class Entry(BaseModel):
 
 
 class Head(BaseModel):
-    """How far the ledger goes."""
+    """The number of lines in the ledger, and the hash and end of the last one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -70,14 +70,14 @@ class Head(BaseModel):
     end: int = 0
     """Where the last line ends, in bytes."""
     coming: str = ""
-    """Hash of the line being written: where a crash came between it and the next head, it is no addition."""
+    """Hash of the line being written, so that a line completed just before a crash is accepted."""
 
     def after(self, entry: Entry) -> Head:
         return Head(lines=entry.number, hash=entry.hash, end=self.end + len(entry.line) + 1)
 
 
 class Verified(NamedTuple):
-    """How many lines hold together, and when the first and the last of them were written."""
+    """The number of verified lines, and when the first and the last were written."""
 
     lines: int
     first: str | None
@@ -85,7 +85,7 @@ class Verified(NamedTuple):
 
 
 class Ledger:
-    """Opened by whoever answers for a site; several may be open, and one of them writes at a time."""
+    """Writes the ledger; several may be open at once, and a lock lets one of them write at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = Path(path)
@@ -102,7 +102,7 @@ class Ledger:
         *,
         stages: Mapping[str, Stage] | None = None,
     ) -> Entry:
-        """Write one reply down. Only when this has returned may the reply leave."""
+        """Record one reply. The reply may leave only after this has returned."""
         with self._alone() as file:
             head = _settled(file, self._path)
             entry = Entry(
@@ -133,7 +133,7 @@ class Ledger:
 
 
 def entries(path: Path) -> list[Entry]:
-    """Every line as it stands, whether they hold together or not; one cut short by a crash is left out."""
+    """All lines without verification; an incomplete last line, left by a crash, is skipped."""
     *lines, _ = _read(path)[0].split(b"\n")
     found = [_parsed(line) for line in lines]
     if None in found:
@@ -142,13 +142,13 @@ def entries(path: Path) -> list[Entry]:
 
 
 def verify(path: Path) -> Verified:
-    """That nothing was altered, removed or added; else an error names the first line where it was."""
+    """Verify that nothing was altered, removed or added; otherwise an error names the first such line."""
     found = _checked(*_read(path))
     return Verified(len(found), found[0].time if found else None, found[-1].time if found else None)
 
 
 def _append(file: FileIO, path: Path, head: Head, entry: Entry) -> None:
-    """The line, then the head that knows it; where either fails, the ledger is as it was."""
+    """Write the line and then the new head; if either fails, the ledger is unchanged."""
     _write_head(path, head.model_copy(update={"coming": entry.hash}))
     line = f"{entry.line}\n".encode()
     try:
@@ -164,7 +164,7 @@ def _append(file: FileIO, path: Path, head: Head, entry: Entry) -> None:
 
 
 def _settled(file: FileIO, path: Path) -> Head:
-    """The head of a ledger that ends where it says; what a crash left half done is dropped or finished."""
+    """The head, after repairing what a crash left: an incomplete line is dropped, a complete one accepted."""
     head = _head(path)
     file.seek(0, os.SEEK_END)
     size = file.tell()
@@ -207,7 +207,7 @@ def _checked(content: bytes, head: Head) -> list[Entry]:
 
 
 def _whole(text: bytes) -> Entry | None:
-    """The entry of a line that is as it was written."""
+    """The entry of an unaltered line, otherwise None."""
     entry = _parsed(text)
     untouched = entry is not None and entry.hash == entry.proper_hash and entry.line.encode() == text
     return entry if untouched else None
@@ -221,7 +221,7 @@ def _parsed(text: bytes) -> Entry | None:
 
 
 def _read(path: Path) -> tuple[bytes, Head]:
-    """The ledger and its head, at a moment when nobody writes."""
+    """The ledger and its head, read under a shared lock."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH)
@@ -232,7 +232,7 @@ def _read(path: Path) -> tuple[bytes, Head]:
         raise ResultsError(
             "the ledger must be readable",
             found=f"{path} cannot be read ({error.strerror or type(error).__name__})",
-            remedy="get the right to read it",
+            remedy="obtain read permission",
         ) from None
 
 
@@ -266,7 +266,7 @@ def _headless(path: Path) -> ResultsError:
 
 def _untrue(found: str) -> ResultsError:
     return ResultsError(
-        "the ledger must be as it was written",
+        "the ledger must be unaltered",
         found=found,
-        remedy="find out who wrote in the site's folder, and bring an untouched copy of it back",
+        remedy="find out who changed files in the site's folder, and restore an unaltered copy",
     )

@@ -1,4 +1,4 @@
-"""Files in a site's own folder, which only its custodian may read."""
+"""Writing files in a site's folder with permissions for its custodian only."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ OWN_FILE, OWN_FOLDER = 0o600, 0o700
 
 @contextmanager
 def keeping(path: Path) -> Iterator[None]:
-    """Report a disk that is full or read-only as something for the custodian to mend."""
+    """Turn a write error, such as a full disk, into an error with a remedy for the custodian."""
     try:
         yield
     except OSError as error:
         raise ResultsError(
-            "the site's folder must be one that can be written",
+            "the site's folder must be writable",
             found=f"{path} cannot be written ({error.strerror or type(error).__name__})",
-            remedy="free some space, or get permission to write there, and try again",
+            remedy="free disk space or obtain write permission, and try again",
         ) from None
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a file, so that it is never left half written."""
+    """Replace a file atomically."""
     beside = path.with_name(path.name + ".new")
     with keeping(path):
         try:

@@ -1,4 +1,4 @@
-"""A site: its table, its limits, and what it has adopted for the study under way."""
+"""A site: its table, its limits, and the study it has adopted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from unpooled.study import ColumnRoles, Schema, Study
 
 @dataclass
 class Site:
-    """What stands beside the rows. `adopted` is set once the sites have agreed."""
+    """A site with its rows in memory. `adopted` is set once the sites have agreed."""
 
     name: str
     frame: pd.DataFrame
@@ -50,18 +50,18 @@ class Adoption:
     stages: dict[str, Stage]
     seed: int
     diagnostic_rows: Rows | None = None
-    """The rows as the stages of the study's diagnostics see them."""
+    """The rows with the regressors and folds of the diagnostics."""
 
 
 def adopt(site: Site, question: Adopt) -> Adoption:
-    """Standardise by the agreed numbers and build the method's stages."""
+    """Standardise the rows by the agreed scaling and build the method's stages."""
     arrays = encode(site.frame, site.columns, question.schema, site=site.name)
     assert arrays.outcome is not None
     if site.name not in question.sites:
         raise MessageError(
-            "a site is asked about a study that it is part of",
+            "the site must be part of the study",
             found=f"no '{site.name}' among its sites",
-            remedy="give the site the name that the consortium knows it by",
+            remedy="use the site's name in the consortium",
         )
     index = question.sites.index(site.name)
     method = methods.find(question.method)
@@ -105,9 +105,9 @@ def standardise_incomplete(incomplete: np.ndarray, scaling: Scaling) -> np.ndarr
 
 
 def folds(treatment: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """A fold for each row, each arm spread evenly over the folds; replays from the seed.
+    """Assign each row to a fold, spreading each arm evenly over the folds; reproducible from the seed.
 
-    One fold of everybody where a method holds nobody out: without it there is nobody to tell of.
+    A method that holds out no rows (`count` 0) has one fold with all rows.
     """
     fold = np.zeros(len(treatment), dtype=np.int32)
     for arm in (0.0, 1.0):
@@ -117,7 +117,7 @@ def folds(treatment: np.ndarray, count: int, rng: np.random.Generator) -> np.nda
 
 
 def open_site(name: str, source: Table, study: Study, limits: Limits) -> Site:
-    """The site as it stands before a study: its rows, the roles of their columns, its limits."""
+    """Read and check a site's table, before any study is adopted."""
     require_complete_columns(study)
     frame = without_unknown(read(source, study.columns, site=name), study.columns)
     check(frame, study.columns, site=name)
@@ -125,10 +125,10 @@ def open_site(name: str, source: Table, study: Study, limits: Limits) -> Site:
 
 
 def require_complete_columns(study: Study) -> None:
-    """A confounder that a method would leave aside must not be left aside silently."""
+    """Refuse incomplete confounders if the method would ignore them silently."""
     if study.columns.incomplete and not find(study.method.name).takes_incomplete:
         raise StudyError(
-            f"the method '{study.method.name}' uses complete columns only",
+            f"the method '{study.method.name}' supports complete columns only",
             found=f"incomplete: {', '.join(study.columns.incomplete)}",
-            remedy="leave these columns out, complete them first, or choose a method for incomplete ones",
+            remedy="remove these columns, impute them first, or use a method for incomplete columns",
         )

@@ -26,7 +26,7 @@ def test_simulate_writes_a_study_that_check_accepts(tmp_path):
     study = json.loads(made.stdout)["study"]
     checked = run("check", study)
     assert checked.exit_code == 0
-    assert "The 2 sites agree." in checked.stdout
+    assert "The 2 sites agree on the columns." in checked.stdout
     assert "draws of the average effect at this site" in checked.stdout
     assert "would refuse" in checked.stdout  # 20 covariates for 40 people
 
@@ -50,14 +50,14 @@ def test_new_never_overwrites(tmp_path):
     path.write_text("mine")
     result = run("new", path)
     assert result.exit_code == 7
-    assert "already there" in result.stderr
+    assert "already exists" in result.stderr
     assert path.read_text() == "mine"
 
 
 def test_new_into_a_missing_folder_is_explained(tmp_path):
     result = run("new", tmp_path / "nowhere" / "study.toml")
     assert result.exit_code == 7
-    assert "must be one that can be written" in result.stderr.splitlines()[0]
+    assert "must be writable" in result.stderr.splitlines()[0]
 
 
 def test_the_next_command_can_be_pasted(tmp_path):

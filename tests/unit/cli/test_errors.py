@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from unpooled.cli.app import app
-from unpooled.cli.exit import answering
+from unpooled.cli.errors import reporting_errors
 from unpooled.errors import (
     ApprovalError,
     DataError,
@@ -42,7 +42,7 @@ def run(*words):
 
 @pytest.mark.parametrize(("kind", "code"), CODES.items())
 def test_every_error_tells_its_three_parts_and_exits_with_its_code(kind, code, capsys):
-    with pytest.raises(typer.Exit) as raised, answering():
+    with pytest.raises(typer.Exit) as raised, reporting_errors():
         raise kind("a thing", found="another", remedy="a way out")
     assert raised.value.exit_code == code >= 2
     told = capsys.readouterr()
@@ -51,7 +51,7 @@ def test_every_error_tells_its_three_parts_and_exits_with_its_code(kind, code, c
 
 
 def test_as_json_an_error_is_an_object_on_stdout(capsys):
-    with pytest.raises(typer.Exit), answering(as_json=True):
+    with pytest.raises(typer.Exit), reporting_errors(as_json=True):
         raise DataError("a thing", found="another", remedy="a way out")
     told = capsys.readouterr()
     assert told.err == ""
@@ -62,7 +62,7 @@ def test_as_json_an_error_is_an_object_on_stdout(capsys):
 
 @pytest.mark.parametrize("debug", [0, 1])
 def test_an_unexpected_error_never_quotes_a_value(debug, capsys):
-    with pytest.raises(typer.Exit) as raised, answering(debug=debug):
+    with pytest.raises(typer.Exit) as raised, reporting_errors(debug=debug):
         float("Jane Doe")
     assert raised.value.exit_code == 1
     told = capsys.readouterr()
@@ -72,7 +72,7 @@ def test_an_unexpected_error_never_quotes_a_value(debug, capsys):
 
 
 def test_debug_twice_shows_the_message(capsys):
-    with pytest.raises(typer.Exit), answering(debug=2):
+    with pytest.raises(typer.Exit), reporting_errors(debug=2):
         float("".join(["Jane", " Doe"]))
     assert "Jane Doe" in capsys.readouterr().err
 
@@ -135,7 +135,7 @@ def test_a_refusal_leaves_no_parent_that_it_made_and_every_folder_that_was_there
 def test_resuming_nothing_exits_with_7(study, tmp_path):
     result = run("run", study, "--output", tmp_path / "results", "--resume")
     assert result.exit_code == 7
-    assert "nothing to go on with" in result.stderr
+    assert "nothing to resume" in result.stderr
     assert not (tmp_path / "results").exists()
 
 
@@ -172,7 +172,7 @@ def test_the_command_to_go_on_with_can_be_pasted(study, tmp_path, monkeypatch):
         (folder / "checkpoint.msgpack").touch()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unpooled.cli.watch.conduct", stop)
+    monkeypatch.setattr("unpooled.cli.run.fit_and_write", stop)
     folder = tmp_path / "my results"
     told = run("run", study, "--output", folder, "--seed", 3).stderr.partition("continue with: ")[2]
     wanted = ["unpooled", "run", str(study), "--output", str(folder), "--resume", "--seed", "3"]
@@ -183,7 +183,7 @@ def test_stopped_before_anything_was_written_there_is_nothing_to_go_on_with(stud
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unpooled.cli.watch.conduct", stop)
+    monkeypatch.setattr("unpooled.cli.run.fit_and_write", stop)
     result = run("run", study, "--output", tmp_path / "results")
     assert result.exit_code == 130
     assert "run it again" in result.stderr and "--resume" not in result.stderr
@@ -192,8 +192,8 @@ def test_stopped_before_anything_was_written_there_is_nothing_to_go_on_with(stud
 
 def test_a_reader_that_stops_reading_is_no_error():
     script = (
-        "import typer\nfrom unpooled.cli.exit import answering\n"
-        "with answering():\n    for _ in range(100_000):\n        typer.echo('a line')\n"
+        "import typer\nfrom unpooled.cli.errors import reporting_errors\n"
+        "with reporting_errors():\n    for _ in range(100_000):\n        typer.echo('a line')\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -87,6 +87,6 @@ def test_where_the_conclusion_changes() -> None:
     assert tipping(curve, -1) == pytest.approx(-1.0 / 3.0)
     assert tipping(curve, 1) is None
     found = Sensitivity("u1", curve, {"below": tipping(curve, -1), "above": None})
-    assert "does not hold 0, until missing values of 'u1' are shifted by -0.33" in sentence(found)
+    assert "excludes 0 until missing values of 'u1' are shifted by -0.33" in sentence(found)
     nowhere = Sensitivity("u1", curve.tail(2), {"below": None, "above": None})
-    assert "for every shift" in sentence(nowhere)
+    assert "for all shifts" in sentence(nowhere)

@@ -84,7 +84,7 @@ def test_moments_of_sites_are_scipys_and_binary_columns_have_no_shape() -> None:
         ({"y": 1.5}, "the outcome 'y' must vary"),
         ({"c": lambda t: 3 - 2 * t["a"]}, "'a' and 'c'"),
         ({"c": lambda t: 3 - 2 * t["y"]}, "'c' and 'y \\(the outcome\\)'"),
-        ({"c": lambda t: 7 - 2 * t["w"]}, "'c' tells the arms apart"),
+        ({"c": lambda t: 7 - 2 * t["w"]}, "'c' separates the arms"),
         ({"c": "the same word"}, "constant: c"),
         ({"c": lambda t: 1e-90 * t["c"]}, "constant: c"),
     ],

@@ -189,7 +189,7 @@ def test_sizes_that_are_none_are_refused(rows: list) -> None:
         ({"noise": 0.0}, "noise must be a standard deviation"),
         ({"proxy_noise": nan}, "proxy_noise must be a standard deviation"),
         ({"outcome": "binari"}, "did you mean 'binary'"),
-        ({"proxies_kind": "counts"}, "proxies_kind must be known"),
+        ({"proxies_kind": "counts"}, "proxies_kind must be a known kind"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changed: dict, message: str) -> None:

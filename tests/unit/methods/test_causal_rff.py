@@ -62,7 +62,7 @@ def test_constant_covariates_are_refused_by_name() -> None:
 def test_a_covariate_that_separates_the_arms_of_a_site_is_refused_unless_chance_may_do_it() -> None:
     made = tables()
     made["site1"]["x2"] = made["site1"]["w"]
-    with pytest.raises(DataError, match=r"'x2' tells the arms apart exactly at site 'site1'"):
+    with pytest.raises(DataError, match=r"'x2' separates the arms exactly at site 'site1'"):
         up.CausalRFF(seed=1, **QUICK).fit(study(), made)
     few = tables()
     few["site1"]["w"] = [0, 0, *[1] * 58]

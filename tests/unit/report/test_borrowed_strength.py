@@ -11,10 +11,10 @@ from oracle import records
 from unpooled.diagnostics.borrowed_strength import borrowed
 from unpooled.disclosure.by_site import BySite
 from unpooled.report.content import report_content
-from unpooled.report.drawing import draw_borrowed
+from unpooled.report.figure_files import draw_borrowed
 from unpooled.report.figures import borrowed_strength
 from unpooled.report.folder import finite
-from unpooled.report.pictures import draw_pictures
+from unpooled.report.report_figures import draw_report_figures
 from unpooled.report.results import result
 
 SHARES = np.array([[0.86, 0.14], [-0.04, 1.04]])
@@ -44,7 +44,7 @@ def test_a_model_that_tells_no_shares_has_none(between_sites):
 def test_the_figure_writes_every_share_and_says_which_way_it_goes():
     ax = borrowed_strength.borrowed(borrowed(TOLD, ("north", "south")))
     assert [text.get_text() for text in ax.texts] == ["86%", "14%", "−4%", "104%"]
-    assert (ax.get_ylabel(), ax.get_xlabel()) == ("the fit at", "from the people of")
+    assert (ax.get_ylabel(), ax.get_xlabel()) == ("estimate for", "data from")
     assert [label.get_text() for label in ax.get_yticklabels()] == ["north", "south"]
     np.testing.assert_array_equal(ax.images[0].get_array(), SHARES)
 
@@ -71,7 +71,7 @@ def test_a_results_folder_has_the_figure_where_shares_are_told(model, tmp_path):
     telling = records.model(study, effects, fit_diagnostics=TOLD, context=context)
     for one in (model, telling):
         content = finite(report_content(one, finite(result(one)), None, None))
-        drawn = draw_pictures(one, content, tmp_path)
+        drawn = draw_report_figures(one, content, tmp_path)
         assert ("borrowed" in drawn) is (tmp_path / "borrowed.png").exists() is (one is telling)
     numbers = json.loads(json.dumps(finite(result(telling))))
     assert numbers["diagnostics"]["observed"]["borrowed"] == SHARES.tolist()

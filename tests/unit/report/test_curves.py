@@ -27,7 +27,7 @@ def test_many_values_are_a_line_with_a_band():
     assert {tuple(MANY.loc[0, ["value", "lower"]]), tuple(MANY.loc[0, ["value", "upper"]])} <= set(
         map(tuple, corners)
     )
-    assert ax.get_xlabel() == "age (years)\nall else as is typical of north"
+    assert ax.get_xlabel() == "age (years)\nother covariates at typical values of north"
     assert ax.get_ylabel() == "effect on weight (kg)"
 
 
@@ -53,7 +53,7 @@ def test_people_are_sorted_and_the_title_says_whose_interval_excludes_0():
     ax = curves.sorted_effects(PEOPLE, outcome="weight", unit="kg", site="north")
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), [-2.0, 0.5, 1.0, 3.0])
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), [1, 2, 3, 4])
-    assert ax.get_title(loc="left").endswith("excludes 0 for 75%")
+    assert ax.get_title(loc="left").endswith("excludes 0 for 75% of people")
     assert ax.get_xlabel() == "4 people at north, sorted by their effect"
     assert ax.get_ylabel() == "effect on weight (kg)"
     assert len(ax.collections) == 1
@@ -108,7 +108,9 @@ def test_typical_is_a_value_that_somebody_has():
     assert curves.hypothetical(people, "age", 5)["parts"].iloc[0] in (2, 4)
 
 
-@pytest.mark.parametrize(("column", "said"), [("agee", "did you mean 'age'"), ("empty", "must have values")])
+@pytest.mark.parametrize(
+    ("column", "said"), [("agee", "did you mean 'age'"), ("empty", "must have observed values")]
+)
 def test_a_column_that_cannot_be_moved_is_refused(column, said):
     with pytest.raises(StudyError, match=said):
         curves.hypothetical(table(), column, 5)

@@ -6,8 +6,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from oracle import records
-from unpooled.report.drawing import densities, traffic_table
-from unpooled.report.figures import average, rounds
+from unpooled.report.figure_data import densities, traffic_table
+from unpooled.report.figures import average, convergence, costs
 
 
 def words(ax):
@@ -31,17 +31,17 @@ def test_a_figure_without_a_unit_says_nothing_of_one(model):
 
 def test_the_callers_axes_are_used():
     ax = Figure().add_subplot()
-    assert rounds.convergence({"isotropic": [3.0, 1.0]}, ax=ax) is ax
+    assert convergence.convergence({"isotropic": [3.0, 1.0]}, ax=ax) is ax
 
 
 def test_convergence_shows_the_distance_to_the_end():
-    ax = rounds.convergence({"isotropic": [9.0, 2.0, 1.5], "projection": [5.0, 5.0]})
+    ax = convergence.convergence({"isotropic": [9.0, 2.0, 1.5], "projection": [5.0, 5.0]})
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [7.5, 0.5, 0.0])
     np.testing.assert_allclose(ax.lines[1].get_ydata(), [0.0, 0.0])
 
 
 def test_an_objective_that_was_infinite_at_first_leaves_a_gap():
-    ax = rounds.convergence({"isotropic": [np.inf, 4.0, 1.0]})
+    ax = convergence.convergence({"isotropic": [np.inf, 4.0, 1.0]})
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [np.nan, 3.0, 0.0])
 
 
@@ -61,11 +61,11 @@ def test_draws_that_are_all_the_same_can_still_be_drawn(model):
 def test_bytes_come_in_a_unit_people_read(largest, unit):
     table = traffic_table({"bytes_up": {"a": largest}, "bytes_down": {"a": 1}})
     assert isinstance(table, pd.DataFrame)
-    assert rounds.traffic(table).get_xlabel() == unit
+    assert costs.traffic(table).get_xlabel() == unit
 
 
 def test_dollars_in_names_are_no_formula(model, tmp_path):
     summary = model.summary().rename(index={"north": "$n_{$"})
     table = pd.DataFrame({"site": ["$n_{$"], "up": [1.0], "down": [2.0]})
-    for ax in (average.forest(summary, outcome="$y_{$", unit="$"), rounds.traffic(table)):
+    for ax in (average.forest(summary, outcome="$y_{$", unit="$"), costs.traffic(table)):
         ax.get_figure().savefig(tmp_path / "figure.png")

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from unpooled.report.figures import style
 from unpooled.report.figures.heterogeneity import comparators, leave_one_out
-from unpooled.report.figures.labels import MANY, shortened
+from unpooled.report.figures.style import MANY, shortened
 
 WITHOUT = pd.DataFrame(
     {"site": ["north", "south"], "estimate": [3.0, -1.0], "lower": [2.0, -2.0], "upper": [4.0, 0.5]}
@@ -36,7 +36,7 @@ def test_a_row_for_each_site_left_out_with_its_numbers():
     assert [text.get_text() for text in ax.texts] == ["3.00  [2.00, 4.00]", "−1.00  [−2.00, 0.50]"]
     intervals = [list(line.get_xdata()) for line in ax.lines if len(set(line.get_ydata())) == 1]
     assert [2.0, 4.0] in intervals and [-2.0, 0.5] in intervals
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("average effect on weight (kg)", "site left out")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("average effect on weight (kg)", "excluded site")
 
 
 def test_the_interval_of_all_sites_lies_behind():
@@ -45,7 +45,10 @@ def test_the_interval_of_all_sites_lies_behind():
     assert (band.get_x(), band.get_x() + band.get_width()) == (1.5, 3.5)
     (line,) = [line for line in ax.lines if line.get_label() == "all sites"]
     assert list(line.get_xdata()) == [2.5, 2.5]
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["all sites", "its 95% interval"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        "all sites",
+        "95% interval, all sites",
+    ]
     assert ax.get_xlabel() == "average effect on weight"
 
 

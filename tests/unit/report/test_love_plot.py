@@ -29,7 +29,7 @@ def test_absolute_values_stand_by_size_open_before_and_filled_after():
     np.testing.assert_allclose(found["before weighting"][0], [0.05, 0.2, 0.4])
     np.testing.assert_allclose(found["after weighting"][0], [0.15, 0.01, 0.02])
     assert (found["before weighting"][1], found["after weighting"][1]) == (True, False)
-    assert ax.get_title(loc="left") == "Balance of the arms"
+    assert ax.get_title(loc="left") == "Covariate balance"
     assert ax.get_xlabel() == "absolute standardised mean difference"
 
 
@@ -38,7 +38,7 @@ def test_the_limit_is_a_dashed_line(threshold):
     (line,) = love(BALANCE, threshold=threshold).lines
     assert line.get_xdata() == [threshold, threshold]
     assert line.is_dashed()
-    assert line.get_label() == f"usual limit, {threshold}"
+    assert line.get_label() == f"threshold {threshold}"
 
 
 def test_of_many_features_the_largest_are_shown_whether_before_or_after():
@@ -59,7 +59,7 @@ def test_a_difference_that_is_not_known_is_left_out_and_breaks_nothing(tmp_path)
     ax.get_figure().savefig(tmp_path / "figure.png")
     assert ax.get_xlim()[1] > 0.3
     assert [label.get_text() for label in ax.get_yticklabels()] == ["y"]
-    assert ax.get_title(loc="left") == "Balance of the arms"
+    assert ax.get_title(loc="left") == "Covariate balance"
 
 
 def test_the_callers_axes_are_used():

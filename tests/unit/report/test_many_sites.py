@@ -14,7 +14,7 @@ import pytest
 
 from unpooled import AIPW, Study
 from unpooled.report.folder import finite, write_report
-from unpooled.report.pictures import MOST
+from unpooled.report.report_figures import MOST
 from unpooled.report.results import _own_lines, result
 
 pytestmark = pytest.mark.slow
@@ -74,7 +74,7 @@ def test_every_site_has_its_row_and_figures_show_those_that_matter_most(model: A
     assert len(shown) > 0.8 * SITES
     assert all(f'<th scope="row">{site}</th>' in page for site in shown)
     assert f"for the {MOST} sites that change it most" in page
-    assert f"for the {MOST} sites with most" in page
+    assert f"for the {MOST} sites that sent most" in page
     alternatives = re.findall(r'alt="([^"]*)"', page)
     assert max(map(len, alternatives)) < 500
 

@@ -40,7 +40,7 @@ def test_the_treated_go_up_and_the_others_down_as_shares_of_their_arm():
     np.testing.assert_allclose(found[False], [(0.0, 0.25), (0.5, 0.75), (0.0, -0.75), (0.5, -0.25)])
     assert found[True] == []
     assert legend(ax) == ["treated (up)", "control (down)"]
-    assert (ax.get_title(loc="left"), ax.get_xlabel()) == ("Propensity to be treated, by arm", "propensity")
+    assert (ax.get_title(loc="left"), ax.get_xlabel()) == ("Propensity score by arm", "propensity score")
     assert ax.get_xlim() == (0.0, 1.0)
     assert ax.yaxis.get_major_formatter()(-0.5, 0) == "50%"
 
@@ -52,7 +52,7 @@ def test_a_withheld_number_is_marked_where_it_is_missing_and_the_legend_says_why
     # At most 4 people are withheld: 16 of 20 at least are told.
     np.testing.assert_allclose(found[False], [(0.0, 0.0), (0.5, 0.8), (0.0, -0.75), (0.5, -0.25)])
     np.testing.assert_allclose(found[True], [(0.0, 0.2)])
-    assert legend(ax)[-1] == "withheld: few people"
+    assert legend(ax)[-1] == "withheld (few people)"
 
 
 def test_numbers_of_all_sites_are_not_added_to_those_of_each():

@@ -84,7 +84,7 @@ def test_an_effect_goes_along_one_covariate_of_typical_people(fitted, people):
     lower, upper = fitted.effect_interval(asked, site="north")
     bars = np.array([segment[:, 1] for segment in ax.collections[0].get_segments()])
     np.testing.assert_allclose(bars, np.column_stack([lower, upper]))
-    assert ax.get_xlabel() == "age (years)\nall else as is typical of north"
+    assert ax.get_xlabel() == "age (years)\nother covariates at typical values of north"
     assert ax.get_ylabel() == "effect on weight (kg)"
 
 

@@ -138,7 +138,7 @@ def test_names_are_no_markup(model, tmp_path: Path) -> None:
 
 def test_a_study_without_diagnostics_says_so_and_what_to_do(model, tmp_path: Path) -> None:
     page = page_of(model, tmp_path / "results")
-    assert "The sites were not asked for balance and overlap" in page
+    assert "Balance and overlap are not available" in page
     assert "diagnostics = false" in page and "diagnostics=True" in page
     assert "PASS" not in page and "FAIL" not in page
 
@@ -148,8 +148,8 @@ def test_sites_without_an_answer_and_sites_not_shown_are_named(model, tmp_path: 
     sites, lost = ("north", "south", "tiny"), {"west": "no answer within 600 s"}
     one = records.model(model.result_.study, effects, sites, (60, 90, 3), lost_sites=lost)
     page = page_of(one, tmp_path / "results")
-    assert "No number rests on: west (no answer within 600 s)." in page
-    assert "Not shown by themselves: tiny (fewer than 10 people), north (so that" in page
+    assert "Sites lost during the study, whose data are in no result: west (no answer within 600 s)." in page
+    assert "Not shown individually: tiny (fewer than 10 people), north (so that" in page
 
 
 def test_a_study_of_small_sites_alone_has_a_report(model, tmp_path: Path) -> None:

@@ -86,13 +86,13 @@ def test_a_folder_with_files_is_refused_and_left_as_it_was(model, tmp_path):
 
 def test_resuming_needs_a_study_to_go_on_with(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ResultsError, match="none of a study"):
+    with pytest.raises(ResultsError, match="no checkpoint of a study"):
         claim(tmp_path, resume=True)
 
 
 def test_resuming_in_a_new_or_empty_folder_is_refused_and_makes_none(tmp_path):
     for folder in (tmp_path, tmp_path / "a" / "b"):
-        with pytest.raises(ResultsError, match="nothing to go on with"):
+        with pytest.raises(ResultsError, match="nothing to resume"):
             claim(folder, resume=True)
     assert list(tmp_path.iterdir()) == []
 

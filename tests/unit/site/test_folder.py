@@ -83,7 +83,7 @@ WRONG = {
     'name = "n"': "no 'data'",
     'name = "n"\n[data]\nurl = "postgresql://a:geheim@b/c"': "needs a `query`",
     'name = " "\n[data]\npath = "a.csv"': "without a name",
-    'name = "All Sites"\n[data]\npath = "a.csv"': "all of them together",
+    'name = "All Sites"\n[data]\npath = "a.csv"': "reserved for results over all sites",
     'name = "n"\n[data]\npath = "a.csv"\n[limits]\nrows = -1': "limits.rows",
     'name = "n"\n[data]\npath = "a.csv"\n[limits]\nshare = nan': "limits.share",
     'name = "n"\n[data]\nurl = "postgresql://a:geheim@b/c\n': "line 3",

@@ -1,1 +1,1 @@
-"""Robustness of a fitted study: the same analysis where its answer is known, or where it must not move."""
+"""Robustness checks: refit a study where the effect is known or where the estimate should not change."""

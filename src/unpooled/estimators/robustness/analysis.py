@@ -1,4 +1,4 @@
-"""A fitted study with its tables, and how to fit it again with a changed question or changed tables."""
+"""A fitted study with its tables, and refits of it with a changed study or changed tables."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import open_sites
 from unpooled.errors import StudyError
 from unpooled.estimators.base import Estimator, Watcher
-from unpooled.estimators.robustness.verdict import Refit, told
+from unpooled.estimators.robustness.refit import Refit, average_effect
 from unpooled.methods import method as methods
 from unpooled.study import Study
 
 Tables = Mapping[str, Table]
 Change = Callable[[pd.DataFrame, str, np.random.Generator], pd.DataFrame]
-"""A site's table, its name and its stream of random numbers, into a changed copy of the table."""
+"""Maps a site's table, its name and a random generator to a changed copy of the table."""
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """The study as it was fitted. Its tables are read and checked; tests make changed copies of them."""
+    """The study as it was fitted, with its checked tables, of which the checks make changed copies."""
 
     model: Estimator
     study: Study
     tables: Mapping[str, pd.DataFrame]
-    """By site, in the order of the fit: the rows whose treatment and outcome are known."""
+    """By site, in the order of the fit: the rows with known treatment and outcome."""
     repeats: int = 1
     limits: Limits = NONE
     watch: Watcher | None = None
@@ -40,16 +40,16 @@ class Analysis:
 
     @property
     def main(self) -> Refit:
-        return told(self.model)
+        return average_effect(self.model)
 
     def refit(self, study: Study, tables: Tables, words: str) -> Refit:
-        """The same estimator with the same seed, fitted to something else."""
+        """Fit the same estimator with the same seed to another study or other tables."""
         if self.tell is not None:
             self.tell(words)
-        return told(unfitted(self.model).fit(study, tables, limits=self.limits, watch=self.watch))
+        return average_effect(unfitted(self.model).fit(study, tables, limits=self.limits, watch=self.watch))
 
-    def again(self, test: str, change: Change, study: Study | None = None) -> tuple[Refit, ...]:
-        """Change every site's table and fit, as often as there are repeats."""
+    def refits(self, test: str, change: Change, study: Study | None = None) -> tuple[Refit, ...]:
+        """Change every site's table and refit, `repeats` times."""
         found = []
         for repeat in range(self.repeats):
             tables = self.changed(test, change, repeat)
@@ -58,7 +58,7 @@ class Analysis:
         return tuple(found)
 
     def changed(self, test: str, change: Change, repeat: int) -> dict[str, pd.DataFrame]:
-        """Every site's changed table: random numbers are a function of seed, test, repeat and site."""
+        """The changed tables by site; the random numbers depend on seed, test, repeat and site only."""
         start = [int(self.model.get_params()["seed"]), *test.encode(), repeat]
         return {
             site: change(table, site, np.random.default_rng([*start, index]))
@@ -67,14 +67,14 @@ class Analysis:
 
 
 def unfitted(model: Estimator) -> Estimator:
-    """A new one with the same parameters: what was fitted stays as it was."""
+    """An unfitted copy with the same parameters."""
     return cast(Estimator, clone(model))
 
 
 def fitted(
     model: Estimator, study: Study, sources: Tables, limits: Limits = NONE, watch: Watcher | None = None
 ) -> tuple[Estimator, dict[str, pd.DataFrame]]:
-    """The model where it was fitted to this study, else a copy fitted now; and the tables, checked."""
+    """The model, or a newly fitted copy if it was not fitted to this study, and the checked tables."""
     asked = _as_asked(model, study)
     tables = {name: site.frame for name, site in open_sites(asked, sources, limits).items()}
     if not hasattr(model, "result_") or _question(model.result_.study) != _question(asked):
@@ -84,7 +84,7 @@ def fitted(
 
 
 def _as_asked(model: Estimator, study: Study) -> Study:
-    """The study with the model's seed and settings, as `fit` makes it."""
+    """The study with the model's seed and settings, as in `fit`."""
     parameters = model.get_params()
     seed = parameters.pop("seed")
     settings = methods.settings_of(methods.find(model.method), parameters)
@@ -97,7 +97,7 @@ def _question(study: Study) -> tuple[object, ...]:
 
 
 def _require_the_same(model: Estimator, tables: Mapping[str, pd.DataFrame]) -> None:
-    """The tables must be those of the fit, as far as the fit remembers them."""
+    """Require the tables of the fit, judged by sites, row counts and the mean of the outcome."""
     result = model.result_
     rows = {name: len(table) for name, table in tables.items()}
     outcome = np.concatenate([numbers(column(one, result.study.columns.outcome)) for one in tables.values()])
@@ -105,6 +105,6 @@ def _require_the_same(model: Estimator, tables: Mapping[str, pd.DataFrame]) -> N
     if rows != dict(zip(result.sites, result.counts, strict=True)) or not remembered:
         raise StudyError(
             "the tables must be those that the model was fitted to",
-            found="other sites, other numbers of people or another mean of the outcome",
-            remedy="give the same tables, or fit the study anew",
+            found="different sites, numbers of people or mean of the outcome",
+            remedy="pass the same tables, or fit the study again",
         )

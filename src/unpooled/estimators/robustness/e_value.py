@@ -1,4 +1,4 @@
-"""E-value of a fitted study: how strong unmeasured confounding must be to explain its estimate away."""
+"""E-value of a fitted study: how strong unmeasured confounding must be to explain the estimate away."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pandas as pd
 
 from unpooled.data.stored_columns import column, level_names
 from unpooled.estimators.robustness.analysis import Analysis
-from unpooled.estimators.robustness.verdict import Finding
+from unpooled.estimators.robustness.refit import RobustnessCheck
 from unpooled.maths.e_value import EValue, of_difference, of_means
 
 NAME = "e_value"
 WEAK = 1.5
-"""Confounding of this strength on top of what is adjusted for is nothing unusual."""
+"""Unmeasured confounding of this strength, as a risk ratio, is common."""
 
 
 def of_analysis(analysis: Analysis) -> EValue:
-    """By the outcome's family."""
+    """The E-values, computed according to the outcome's family."""
     result, main = analysis.model.result_, analysis.main
     if analysis.study.columns.family == "continuous":
         return of_difference(main.estimate, main.sd, result.outcome_sd)
@@ -28,22 +28,23 @@ def of_analysis(analysis: Analysis) -> EValue:
 
 
 def treated_share(tables: Mapping[str, pd.DataFrame], treatment: str, treated: str) -> float:
-    """Over all sites' people."""
+    """The share of treated people over all sites."""
     arms = [level_names(column(table, treatment)) == treated for table in tables.values()]
     return float(np.concatenate(arms).mean())
 
 
-def finding(analysis: Analysis) -> Finding:
-    """In words; estimate and interval are the main analysis's own."""
+def e_value(analysis: Analysis) -> RobustnessCheck:
+    """Compare the interval's E-value with `WEAK`; estimate and interval are those of the main analysis."""
     found, main = of_analysis(analysis), analysis.main
-    if main.holds_zero:
-        here = "Here the interval holds 0 as it is: there is no conclusion to lose."
+    if main.includes_zero:
+        here = "Here the interval already includes 0, so there is no effect to explain away."
     else:
         here = f"Here it is {found.interval:.2f}."
     words = (
-        "Something unmeasured explains the estimate away only if it goes with treatment and with outcome by "
-        f"risk ratios of {found.estimate:.2f} each, beyond what is adjusted for. Worrying is less than "
-        f"{WEAK:g} at the interval's end nearest to 0: confounding that weak is common. {here}"
+        "An unmeasured confounder explains the estimate away only if it is associated with both treatment "
+        f"and outcome by risk ratios of at least {found.estimate:.2f} each, beyond the covariates. The "
+        f"result is worrying if the E-value of the interval is below {WEAK:g}, because such weak "
+        f"confounding is common. {here}"
     )
-    worrying = not main.holds_zero and found.interval < WEAK
-    return Finding(NAME, main.estimate, main.lower, main.upper, worrying, words)
+    worrying = not main.includes_zero and found.interval < WEAK
+    return RobustnessCheck(NAME, main.estimate, main.lower, main.upper, worrying, words)

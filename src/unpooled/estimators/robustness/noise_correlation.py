@@ -1,7 +1,7 @@
-"""Noise correlation: how a person's two noises go together, no data can tell; what hangs on it?
+"""Noise correlation: sensitivity to the correlation between the noise of a person's two outcomes.
 
-Average effects do not contain it. Effects of people do: the share of them who gain, and how sure one is.
-Nothing is fitted again, because no fit depends on it.
+The data contain no information about this correlation. Average effects do not depend on it, but individual
+effects do. Nothing is refitted, because the fit does not depend on it either.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import numpy as np
 
 from unpooled.estimators.base import Estimator
 from unpooled.estimators.robustness.analysis import Analysis, unfitted
-from unpooled.estimators.robustness.verdict import Finding
+from unpooled.estimators.robustness.refit import RobustnessCheck
 from unpooled.study import Study
 
 NAME = "noise_correlation"
 GRID = (-0.9, -0.5, 0.0, 0.5, 0.9)
 
 
-def takes_part(model: Estimator) -> bool:
-    """Whether the method has this setting."""
+def has_noise_correlation(model: Estimator) -> bool:
+    """Whether the method has a noise correlation."""
     return NAME in model.get_params()
 
 
-def noise_correlation(analysis: Analysis) -> Finding:
-    """The mean of people's own effects over the grid, and how many of them go with the average."""
+def noise_correlation(analysis: Analysis) -> RobustnessCheck:
+    """The mean of individual effects, and the share with the sign of the average, over a grid."""
     if analysis.tell is not None:
         analysis.tell(NAME)
     main, own = analysis.main, float(analysis.model.get_params()[NAME])
@@ -34,17 +34,18 @@ def noise_correlation(analysis: Analysis) -> Finding:
     left = bool(np.any((means < main.lower) | (means > main.upper)))
     most = bool(shares.min() < 0.5 < shares.max())
     words = (
-        f"Effects of people under noise correlations from {grid[0]:g} to {grid[-1]:g}; the average effect "
-        "does not contain it. Worrying is a mean of people's effects outside the average's interval, or a "
-        f"majority that changes sides. The mean {'leaves' if left else 'stays inside'} the interval; from "
-        f"{shares.min():.0%} to {shares.max():.0%} of people go the way of the average."
+        f"Individual effects under noise correlations from {grid[0]:g} to {grid[-1]:g}; the average effect "
+        "does not depend on them. The result is worrying if the mean of the individual effects leaves the "
+        "average effect's interval, or if the sign of most individual effects changes. Here the mean "
+        f"{'leaves' if left else 'stays inside'} the interval, and {shares.min():.0%} to {shares.max():.0%} "
+        "of people have an effect with the sign of the average."
     )
     here = float(means[grid.index(own)])
-    return Finding(NAME, here, float(means.min()), float(means.max()), left or most, words)
+    return RobustnessCheck(NAME, here, float(means.min()), float(means.max()), left or most, words)
 
 
 def with_correlation(analysis: Analysis, value: float) -> Estimator:
-    """The fitted model with another noise correlation, beside its tables."""
+    """The fitted model with another noise correlation, attached to its tables."""
     result = analysis.model.result_
     method = {"name": result.study.method.name, **result.study.method.settings, NAME: value}
     changed = unfitted(analysis.model).set_params(**{NAME: value})
@@ -53,7 +54,7 @@ def with_correlation(analysis: Analysis, value: float) -> Estimator:
 
 
 def people(model: Estimator, average: float) -> tuple[float, float]:
-    """The mean of people's effects, and the share of them that have the average's sign."""
+    """The mean of the individual effects, and the share with the sign of the average."""
     total, agreeing, count = 0.0, 0.0, 0
     for site in model.result_.sites:
         draws = model.ite_draws(site)

@@ -1,4 +1,4 @@
-"""Refuting a study: each test says what a worrying result looks like, and whether this one is."""
+"""Refute a study: run robustness checks and report which results are worrying."""
 
 from __future__ import annotations
 
@@ -9,44 +9,45 @@ import pandas as pd
 
 from unpooled.data import Table
 from unpooled.disclosure.limits import NONE, Limits
-from unpooled.errors import StudyError
+from unpooled.errors import StudyError, nearest
 from unpooled.estimators.base import Estimator, Watcher
 from unpooled.estimators.robustness import e_value as strength
 from unpooled.estimators.robustness import negative_control as control
 from unpooled.estimators.robustness.analysis import Analysis, Tables, fitted
 from unpooled.estimators.robustness.common_cause import common_cause
-from unpooled.estimators.robustness.noise_correlation import noise_correlation
+from unpooled.estimators.robustness.noise_correlation import has_noise_correlation, noise_correlation
 from unpooled.estimators.robustness.placebo import placebo
-from unpooled.estimators.robustness.selection import chosen_tests, tables_here
+from unpooled.estimators.robustness.refit import Refit, RobustnessCheck
 from unpooled.estimators.robustness.subsets import subsets
-from unpooled.estimators.robustness.verdict import Finding, Refit
+from unpooled.protocol.engine import RemoteSites
 from unpooled.study import Study
 
+TESTS = ("placebo", "common_cause", "subsets", "negative_control", "e_value", "noise_correlation")
 REPEATS = 3
 MISSING = (
-    "Whether values are missing at random is another question, and no data can tell: "
-    "`up.sensitivity(model, study, column=…)` and `unpooled sensitivity` ask it."
+    "These checks do not address whether values are missing at random, which cannot be tested; use "
+    "`up.sensitivity(model, study, column=…)` or `unpooled sensitivity` for a sensitivity analysis."
 )
 
 
 @dataclass(frozen=True)
 class Refutation:
-    """What every test found."""
+    """The results of all checks."""
 
     main: Refit
-    """The analysis that is questioned."""
+    """The average effect of the main analysis."""
     table: pd.DataFrame
-    """test, estimate, lower, upper, worrying, words: one row per test."""
+    """test, estimate, lower, upper, worrying, words: one row per check."""
     refits: pd.DataFrame
-    """test, repeat, estimate, lower, upper, sd: one row per fit."""
+    """test, repeat, estimate, lower, upper, sd: one row per refit."""
     e_value: dict[str, float]
     """Risk ratio with its interval, and the E-values of the estimate and of the interval."""
     notes: tuple[str, ...] = ()
-    """What these tests do not ask."""
+    """What these checks do not cover."""
 
     @property
     def worrying(self) -> list[str]:
-        """The tests whose result is worrying."""
+        """The names of the checks with a worrying result."""
         return self.table.loc[self.table["worrying"], "test"].tolist()
 
 
@@ -111,31 +112,75 @@ def refute(
     other = None if negative_control is None else control.about(study, negative_control, sources, limits)
     main, tables = fitted(model, study, sources, limits, watch)
     analysis = Analysis(main, study, tables, repeats, limits, watch, tell)
-    found = [_finding(test, analysis, other, sources) for test in chosen]
+    found = [_check(test, analysis, other, sources) for test in chosen]
     notes = (MISSING,) if study.columns.incomplete else ()
     strengths = strength.of_analysis(analysis)._asdict()
     return Refutation(analysis.main, _table(found), _refits(found), strengths, notes)
 
 
-def _finding(test: str, analysis: Analysis, other: Study | None, sources: Tables) -> Finding:
+def chosen_tests(model: Estimator, tests: Sequence[str] | None, negative_control: str | None) -> list[str]:
+    """The checks to run, in the order of `TESTS`; naming a negative control requests its check."""
+    impossible = {
+        "negative_control": negative_control is None,
+        "noise_correlation": not has_noise_correlation(model),
+    }
+    if not tests:
+        return [test for test in TESTS if not impossible.get(test)]
+    named = [tests] if isinstance(tests, str) else list(tests)
+    for test in named:
+        if test not in TESTS:
+            raise StudyError("every test must be known", found=f"'{test}'", remedy=nearest(test, TESTS))
+        if impossible.get(test):
+            raise _cannot(test, model)
+    return [test for test in TESTS if test in named or (test == "negative_control" and negative_control)]
+
+
+def _cannot(test: str, model: Estimator) -> StudyError:
+    if test == "negative_control":
+        return StudyError(
+            "this test needs a negative control outcome",
+            found="no column",
+            remedy="name a column that treatment cannot affect, or omit this test",
+        )
+    return StudyError(
+        "this test needs a method with a noise correlation: FedCI or CausalFI",
+        found=f"method '{model.method}'",
+        remedy="omit this test",
+    )
+
+
+def tables_here(model: Estimator, study: Study, sites: Mapping[str, Table] | None) -> dict[str, Table]:
+    """The tables of all sites that were not lost during the fit."""
+    if isinstance(sites, RemoteSites):
+        raise StudyError(
+            "robustness checks need the sites' tables in this process",
+            found="remote sites",
+            remedy="pass the tables themselves, or ask each site to run the checks on its own table",
+        )
+    absent = model.result_.lost_sites if hasattr(model, "result_") else {}
+    named = study.sites if sites is None else sites
+    return {site: table for site, table in named.items() if site not in absent}
+
+
+def _check(test: str, analysis: Analysis, other: Study | None, sources: Tables) -> RobustnessCheck:
     if test == control.NAME and other is not None:
-        return control.finding(analysis, other, sources)
-    plain: dict[str, Callable[[Analysis], Finding]] = {
+        return control.negative_control(analysis, other, sources)
+    plain: dict[str, Callable[[Analysis], RobustnessCheck]] = {
         "placebo": placebo,
         "common_cause": common_cause,
         "subsets": subsets,
-        "e_value": strength.finding,
+        "e_value": strength.e_value,
         "noise_correlation": noise_correlation,
     }
     return plain[test](analysis)
 
 
-def _table(found: Sequence[Finding]) -> pd.DataFrame:
+def _table(found: Sequence[RobustnessCheck]) -> pd.DataFrame:
     rows = [asdict(one) for one in found]
     return pd.DataFrame(rows, columns=["test", "estimate", "lower", "upper", "worrying", "words"])
 
 
-def _refits(found: Sequence[Finding]) -> pd.DataFrame:
+def _refits(found: Sequence[RobustnessCheck]) -> pd.DataFrame:
     rows = [
         {"test": one.test, "repeat": number, **refit._asdict()}
         for one in found

@@ -1,4 +1,4 @@
-"""Subsets: most of each site's people must tell what all of them tell."""
+"""Subsets: refits on random subsets of each site's people should agree with the main analysis."""
 
 from __future__ import annotations
 
@@ -7,34 +7,36 @@ import pandas as pd
 
 from unpooled.data.stored_columns import column, level_names
 from unpooled.estimators.robustness.analysis import Analysis
-from unpooled.estimators.robustness.verdict import Finding, furthest, times
+from unpooled.estimators.robustness.refit import RobustnessCheck, furthest, times
 
 NAME = "subsets"
 SHARE = 0.8
-"""Of each arm of each site."""
+"""Share of each arm at each site that is kept."""
 
 
-def subsets(analysis: Analysis) -> Finding:
-    """The subset whose estimate moved most: chance alone moves it by √(1/0.8 − 1) = 0.5 sd or so."""
+def subsets(analysis: Analysis) -> RobustnessCheck:
+    """Compare the most extreme subset with the main analysis; chance alone gives √(1/0.8 − 1) = 0.5 sd."""
     treatment = analysis.study.columns.treatment
 
     def change(table: pd.DataFrame, site: str, random: np.random.Generator) -> pd.DataFrame:
         return part(table, treatment, random)
 
-    refits = analysis.again(NAME, change)
+    refits = analysis.refits(NAME, change)
     main = analysis.main
     worst, moved = furthest(refits, main)
     outside = any(not main.lower <= one.estimate <= main.upper for one in refits)
     words = (
-        f"Fitted to {SHARE:.0%} of each site's people, {times(refits)}. Worrying is a subset whose estimate "
-        "lies outside the main analysis's interval: the answer then hangs on who happens to be in a table. "
-        f"The furthest moved by {moved:.2f} sd{' and lies outside' if outside else ''}."
+        f"Refitted {times(refits)} to a random {SHARE:.0%} of each site's people. The result is worrying "
+        "if an estimate lies outside the interval of the main analysis, because it then depends on a few "
+        "people. "
+        f"The largest change is {moved:.2f} sd; "
+        f"{'at least one estimate lies' if outside else 'no estimate lies'} outside."
     )
-    return Finding(NAME, worst.estimate, worst.lower, worst.upper, outside, words, refits)
+    return RobustnessCheck(NAME, worst.estimate, worst.lower, worst.upper, outside, words, refits)
 
 
 def part(table: pd.DataFrame, treatment: str, random: np.random.Generator) -> pd.DataFrame:
-    """A share of the rows of each arm, in their old order."""
+    """A random share of the rows of each arm, in their original order."""
     arm = level_names(column(table, treatment))
     kept = []
     for level in sorted(set(arm)):

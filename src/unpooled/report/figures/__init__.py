@@ -1,1 +1,1 @@
-"""The figures. Each takes `ax=None`, draws in one style, and returns its Axes."""
+"""One module per kind of figure. Each function draws on `ax`, or on a new figure, and returns the Axes."""

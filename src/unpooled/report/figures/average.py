@@ -1,4 +1,4 @@
-"""The average effect, at each site and over all of them."""
+"""Posterior density and forest plot of the average effect, by site and over all sites."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from unpooled.report.figures import style
-from unpooled.report.figures.axes import name_rows, new_axes, zero
-from unpooled.report.figures.labels import MANY, on_outcome, row_height, shortened
+from unpooled.report.figures.style import MANY, name_rows, new_axes, on_outcome, row_height, shortened, zero
 
 WRITTEN = 60
-"""With more rows than this a forest's numbers are not written beside it."""
+"""With more rows than this, a forest plot omits the numbers beside the rows."""
 
 
 def posterior(
     density: pd.DataFrame, summary: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | None = None
 ) -> Axes:
-    """The posterior of the average effect at each site and over all, each with its mean and interval.
+    """Posterior density of the average effect by site and over all sites, with mean and interval.
 
-    `density` has the columns site, effect, density; `summary` is the model's.
+    `density` has the columns site, effect, density; `summary` is from `model.summary()`.
     """
     names = list(summary.index)
     ax = new_axes(ax, 1.4 + 0.62 * len(names))
@@ -49,7 +48,7 @@ def posterior(
 
 
 def forest(summary: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | None = None) -> Axes:
-    """Mean and interval at each site and over all, with the numbers written out unless there are many."""
+    """Forest plot: mean and interval by site and over all sites, with the numbers unless there are many."""
     names, many = list(summary.index), len(summary) >= MANY
     ax = new_axes(ax, 1.2 + (row_height(len(names)) if many else 0.36) * len(names))
     size = 7.0 if many else 9.0
@@ -79,7 +78,7 @@ def _with_count(summary: pd.DataFrame, name: str, between: str = "\n") -> str:
 
 
 def _written(row: pd.Series) -> str:
-    """An estimate with its interval, or that there is none."""
+    """An estimate with its interval, or "not estimated"."""
     if not all(np.isfinite(row[name]) for name in ("ate", "lower", "upper")):
         return "not estimated"
     return f"{row['ate']:.2f}  [{row['lower']:.2f}, {row['upper']:.2f}]".replace("-", "−")

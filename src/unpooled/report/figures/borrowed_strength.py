@@ -1,4 +1,4 @@
-"""The figure of who borrows from whom."""
+"""Heat map of borrowed strength: how much of each site's estimate comes from the other sites."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
 from unpooled.report.figures import style
-from unpooled.report.figures.axes import new_axes
-from unpooled.report.figures.labels import literal
+from unpooled.report.figures.style import literal, new_axes
 
 WRITTEN = 12
-"""With more sites than this the shares are shown by colour alone."""
+"""With more sites than this, shares are shown by colour alone."""
 COLOURS = LinearSegmentedColormap.from_list("borrowed", [style.ORANGE, "white", style.BLUE])
-"""White at zero; a share below zero, of an influence the other way, is orange."""
+"""White at zero; negative shares are orange."""
 
 
 def borrowed(shares: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """A square for every two sites: how much of the row's fit comes from the column's people."""
+    """One cell per pair of sites: the share of the row's estimate that comes from the column's data."""
     values, count = shares.to_numpy(float), len(shares)
     ax = new_axes(ax, float(np.clip(1.6 + 0.45 * count, 2.8, 6.4)))
     with mpl.rc_context(style.STYLE):
@@ -40,9 +39,9 @@ def borrowed(shares: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         bar = figure.colorbar(image, ax=ax, format="{x:.0%}", shrink=0.9)
         bar.ax.set_ylim(min(0.0, float(values.min())), 1.0)
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-        ax.set_xlabel("from the people of")
-        ax.set_ylabel("the fit at")
-        ax.set_title("Share of a site's fit that comes from each site")
+        ax.set_xlabel("data from")
+        ax.set_ylabel("estimate for")
+        ax.set_title("Share of each site's estimate by source of the data")
     return ax
 
 

@@ -1,4 +1,4 @@
-"""Figures of the benchmark: who errs how much, and what further sites bring."""
+"""Figures of the benchmark: errors by contender and by number of sites."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from unpooled.report.figures import style
-from unpooled.report.figures.axes import new_axes
+from unpooled.report.figures.style import new_axes
 
 COLOURS = {"federated": style.ORANGE, "combined": style.BLUE, "local": style.GREY}
 
 
 def by_sites(summary: pd.DataFrame, *, measure: str, series: str, ax: Axes | None = None) -> Axes:
-    """Mean ± s.e. of one measure against the number of sites, a line for each value of `series`."""
+    """Mean ± s.e. of one measure against the number of sites, one line per value of `series`."""
     ax = new_axes(ax, 3.2)
     palette = [style.ORANGE, style.BLUE, style.GREEN, style.GREY]
     with mpl.rc_context(style.STYLE):
         for place, (name, found) in enumerate(summary.groupby(series, sort=False)):
             lines = found.sort_values("sites")
             colour = COLOURS.get(str(name), palette[place % len(palette)])
-            # Lines that coincide stay visible side by side.
+            # Offset the lines so that coinciding ones stay visible.
             x = lines["sites"] + 0.04 * place
-            look: Any = {"color": colour, "marker": style.MARKERS[place % 4], "label": str(name)}
+            drawn: Any = {"color": colour, "marker": style.MARKERS[place % 4], "label": str(name)}
             ax.errorbar(
-                x, lines[measure], yerr=lines[f"{measure}_se"], linestyle=style.LINES[place % 4], **look
+                x, lines[measure], yerr=lines[f"{measure}_se"], linestyle=style.LINES[place % 4], **drawn
             )
         ax.set_xticks(sorted(summary["sites"].unique()))
         ax.set_ylim(bottom=0.0)
-        ax.set_xlabel("sites")
+        ax.set_xlabel("number of sites")
         ax.set_ylabel(f"{measure} error (√PEHE)")
         ax.set_title("Error of predicted effects, mean ± s.e.")
         ax.legend()
@@ -40,7 +40,7 @@ def by_sites(summary: pd.DataFrame, *, measure: str, series: str, ax: Axes | Non
 
 
 def ranking(summary: pd.DataFrame, *, ours: str, ax: Axes | None = None) -> Axes:
-    """Both errors of every contender, the best first; a log axis, because the worst are far away."""
+    """Both errors of every contender on a logarithmic axis, the best first."""
     shown = summary.dropna(subset=["prediction"]).sort_values("prediction", ascending=False)
     ax = new_axes(ax, 1.2 + 0.27 * len(shown))
     place = np.arange(len(shown))
@@ -65,7 +65,7 @@ def ranking(summary: pd.DataFrame, *, ours: str, ax: Axes | None = None) -> Axes
 
 
 def ate_by_sites(cells: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """The ATE's posterior less its truth as sites are added: each replicate's mean and 95% interval."""
+    """Error of the ATE by number of sites: mean and 95% interval of each replicate, minus the true ATE."""
     counts = sorted(cells["sites"].unique())
     ax = new_axes(ax, 1.4 + 0.9 * len(counts))
     with mpl.rc_context(style.STYLE):
@@ -79,8 +79,8 @@ def ate_by_sites(cells: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             ax.scatter(error["ate"], heights, color=style.BLUE, s=12, zorder=3)
         ax.axvline(0.0, color=style.GREY, linewidth=1.0)
         ax.set_yticks(range(len(counts)), [_sites(count) for count in reversed(counts)])
-        ax.set_xlabel("average effect less its truth")
-        ax.set_title("Average effect as sites are added: 95% interval of each replicate")
+        ax.set_xlabel("estimated minus true average effect")
+        ax.set_title("Average effect by number of sites: 95% interval of each replicate")
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
     return ax

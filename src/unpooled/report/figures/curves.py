@@ -1,4 +1,4 @@
-"""The figures of conditional effects: along one covariate, and sorted over people."""
+"""Effect curves: along one covariate, sorted over people, and against a shift of missing values."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from unpooled.data.stored_columns import numbers, stored_as
 from unpooled.effects.summary import interval
 from unpooled.errors import StudyError, nearest
 from unpooled.report.figures import style
-from unpooled.report.figures.axes import new_axes
-from unpooled.report.figures.labels import literal, on_outcome, shortened
+from unpooled.report.figures.style import literal, new_axes, on_outcome, shortened
 
 FEW = 8
-"""Up to this many values each is a point of its own."""
+"""Up to this many distinct values are drawn as separate points."""
 RANGE = (0.05, 0.95)
-"""Of a covariate's distribution: beyond it there are few people to learn from."""
+"""Quantiles between which a curve is drawn; beyond them there are few observations."""
 
 
 def effect_by(
     curve: pd.DataFrame, *, column: str, outcome: str, unit: str = "", site: str = "", ax: Axes | None = None
 ) -> Axes:
-    """The effect along one covariate: a line with its band, or points with bars where values are few.
+    """The effect along one covariate: a line with a band, or points with bars if there are few values.
 
     `curve` has the columns value, effect, lower, upper.
     """
@@ -46,7 +45,9 @@ def effect_by(
             ax.fill_between(value, lower, upper, color=style.BLUE, alpha=0.2, linewidth=0)
             ax.plot(value, curve["effect"], color=style.BLUE, linewidth=1.8)
         _zero(ax)
-        ax.set_xlabel(literal(column) + (f"\nall else as is typical of {shortened(site)}" if site else ""))
+        ax.set_xlabel(
+            literal(column) + (f"\nother covariates at typical values of {shortened(site)}" if site else "")
+        )
         ax.set_ylabel(on_outcome("effect", outcome, unit))
         ax.set_title("Effect along one covariate, 95% interval")
         ax.grid(axis="y")
@@ -56,7 +57,7 @@ def effect_by(
 def sorted_effects(
     effects: pd.DataFrame, *, outcome: str, unit: str = "", site: str = "", ax: Axes | None = None
 ) -> Axes:
-    """Every person's effect, the smallest first, with its interval.
+    """Every person's effect with its interval, in ascending order.
 
     `effects` has the columns effect, lower, upper.
     """
@@ -73,19 +74,46 @@ def sorted_effects(
         where = f" at {shortened(site)}" if site else ""
         ax.set_xlabel(f"{len(shown):,} people{where}, sorted by their effect")
         ax.set_ylabel(on_outcome("effect", outcome, unit))
-        ax.set_title(f"Sorted effects: the 95% interval excludes 0 for {away:.0%}")
+        ax.set_title(f"Sorted effects: the 95% interval excludes 0 for {away:.0%} of people")
+        ax.grid(axis="y")
+    return ax
+
+
+def sensitivity(
+    found: pd.DataFrame, tipping: dict[str, float | None], *, column: str, ax: Axes | None = None
+) -> Axes:
+    """ATE(δ) with its interval; dotted lines mark where the interval starts or stops including 0."""
+    ax = new_axes(ax, 3.4)
+    with mpl.rc_context(style.STYLE):
+        ax.fill_between(
+            found["size"], found["lower"], found["upper"], color=style.BLUE, alpha=0.2, linewidth=0
+        )
+        ax.plot(found["size"], found["ate"], color=style.BLUE, marker="o", markersize=4)
+        main = found[found["size"] == 0.0]
+        ax.plot(main["size"], main["ate"], color=style.ORANGE, marker="o", markersize=7, linestyle="none")
+        ax.axhline(0.0, color=style.GREY, linewidth=0.8)
+        for size in tipping.values():
+            if size is not None:
+                ax.axvline(size, color=style.ORANGE, linewidth=1.2, linestyle=":")
+                ax.annotate(
+                    f"tipping point {size:+.2g}", (size, 1.0), xycoords=("data", "axes fraction"),
+                    xytext=(3, -3), textcoords="offset points", va="top", fontsize=8, color=style.ORANGE,
+                )  # fmt: skip
+        ax.set_xlabel(literal(f"shift δ of missing values of {column} (0: missing at random)"))
+        ax.set_ylabel("average effect")
+        ax.set_title("Sensitivity to values not missing at random (band: 95% interval)")
         ax.grid(axis="y")
     return ax
 
 
 def summarised(draws: np.ndarray) -> pd.DataFrame:
-    """effect, lower, upper of people whose draws are [K, people]."""
+    """effect, lower, upper per person, from draws [K, people]."""
     lower, upper = interval(draws)
     return pd.DataFrame({"effect": draws.mean(axis=0), "lower": lower, "upper": upper})
 
 
 def hypothetical(people: pd.DataFrame, column: str, points: int) -> pd.DataFrame:
-    """People alike in all but one covariate, which goes over its range; typical ones of this table.
+    """Rows that vary in one covariate over its range, with the others at typical values of this table.
 
     >>> hypothetical(pd.DataFrame({"age": [30, 40, 60], "sex": ["f", "f", "m"]}), "sex", 50)
         age sex
@@ -94,12 +122,14 @@ def hypothetical(people: pd.DataFrame, column: str, points: int) -> pd.DataFrame
     """
     if column not in people:
         raise StudyError(
-            "effects go along a covariate of the study", found=f"'{column}'", remedy=nearest(column, people)
+            "the column must be a covariate of the study", found=f"'{column}'", remedy=nearest(column, people)
         )
     seen = the(people, column).dropna()
     if seen.empty:
         raise StudyError(
-            f"'{column}' must have values", found="none", remedy="choose another site, or give other people"
+            f"'{column}' must have observed values",
+            found="none",
+            remedy="choose another site, or pass other people",
         )
     moved = _grid(seen, points)
     return pd.DataFrame(
@@ -108,7 +138,7 @@ def hypothetical(people: pd.DataFrame, column: str, points: int) -> pd.DataFrame
 
 
 def _grid(seen: pd.Series, points: int) -> list:
-    """Every value where they are few or text, else points over their range; whole numbers stay whole."""
+    """All values if they are text or few, otherwise points over their range; integers stay integers."""
     if stored_as(seen) == "text" or seen.nunique() <= FEW:
         return seen.drop_duplicates().sort_values().tolist()
     values = numbers(seen)
@@ -121,7 +151,7 @@ def _grid(seen: pd.Series, points: int) -> list:
 
 
 def _typical(series: pd.Series) -> object:
-    """The median of numbers, as somebody has it, or the most frequent level; missing where all are."""
+    """An observed median of numbers, or the most frequent level; NaN if all values are missing."""
     seen = series.dropna()
     if seen.empty:
         return np.nan

@@ -1,4 +1,4 @@
-"""Forests of one average effect: with each site left out, and by several estimators."""
+"""Forest plots of the average effect: leave-one-site-out, and by several estimators."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from unpooled.report.figures import style
-from unpooled.report.figures.axes import new_axes, zero
-from unpooled.report.figures.labels import MANY, on_outcome, row_height, shortened
+from unpooled.report.figures.style import MANY, new_axes, on_outcome, row_height, shortened, zero
 
 
 def leave_one_out(
@@ -25,18 +24,18 @@ def leave_one_out(
     unit: str = "",
     ax: Axes | None = None,
 ) -> Axes:
-    """The average effect without each site, before the interval of all of them.
+    """Leave-one-site-out estimates, over a band that shows the estimate from all sites.
 
     `frame` has the columns site, estimate, lower, upper.
     """
     ax = new_axes(ax, 1.5 + row_height(len(frame)) * len(frame))
     with mpl.rc_context(style.STYLE):
         ax.axvline(estimate, color=style.ORANGE, linewidth=1.5, label="all sites")
-        ax.axvspan(lower, upper, color=style.ORANGE, alpha=0.15, linewidth=0, label="its 95% interval")
+        ax.axvspan(lower, upper, color=style.ORANGE, alpha=0.15, linewidth=0, label="95% interval, all sites")
         _forest(ax, frame, frame["site"].tolist(), [style.BLUE] * len(frame))
-        ax.set_ylabel("site left out")
+        ax.set_ylabel("excluded site")
         ax.set_xlabel(on_outcome("average effect", outcome, unit))
-        ax.set_title("Average effect without each site, 95% interval", pad=22)
+        ax.set_title("Leave-one-site-out estimates, 95% interval", pad=22)
         ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.2)
     return ax
 
@@ -44,7 +43,7 @@ def leave_one_out(
 def comparators(
     frame: pd.DataFrame, *, outcome: str, unit: str = "", main: bool = True, ax: Axes | None = None
 ) -> Axes:
-    """The average effect by several estimators; with `main`, the first is the study's own.
+    """The average effect by estimator; with `main`, the first row is the study's own estimate.
 
     `frame` has the columns estimator, estimate, lower, upper.
     """
@@ -58,7 +57,7 @@ def comparators(
 
 
 def _forest(ax: Axes, frame: pd.DataFrame, names: Sequence[object], colours: Sequence[str]) -> None:
-    """A row for each estimate, the first on top; one that could not be had is said to be so."""
+    """One row per estimate, the first on top; a missing one is labelled "not estimated"."""
     size = 9.0 if len(frame) < MANY else 7.0
     written: Any = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": size}
     places = range(len(frame))[::-1]

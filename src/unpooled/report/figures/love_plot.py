@@ -1,4 +1,4 @@
-"""The Love plot: how alike the arms are in every covariate, before and after weighting."""
+"""The Love plot: standardised mean difference of every covariate, before and after weighting."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from unpooled.report.figures import style
-from unpooled.report.figures.axes import new_axes
-from unpooled.report.figures.labels import row_height, shortened
+from unpooled.report.figures.style import new_axes, row_height, shortened
 
 MOST = 40
-"""Of more features than this, those are shown whose difference is largest, before or after."""
+"""With more features than this, only those with the largest differences are shown."""
 
 
 def love(balance: pd.DataFrame, *, threshold: float = 0.1, ax: Axes | None = None) -> Axes:
-    """Absolute standardised mean differences, the largest before weighting on top.
+    """Absolute standardised mean differences, with the largest before weighting on top.
 
-    `balance` has the columns feature, before, after; its differences may have signs.
+    `balance` has the columns feature, before, after; its differences may be signed.
     """
     known = balance.dropna(subset=["before", "after"], how="all")
     shown = _largest(known)
@@ -28,18 +27,18 @@ def love(balance: pd.DataFrame, *, threshold: float = 0.1, ax: Axes | None = Non
     with mpl.rc_context(style.STYLE):
         places = np.arange(len(shown))
         ax.hlines(places, shown["before"], shown["after"], color=style.GREY, linewidth=0.8)
-        look = {"s": 4.0 * size, "zorder": 3, "clip_on": False}
+        drawn = {"s": 4.0 * size, "zorder": 3, "clip_on": False}
         ax.scatter(
             shown["before"], places, facecolors="white", edgecolors=style.ORANGE, marker="o",
-            linewidths=1.4, label="before weighting", **look,
+            linewidths=1.4, label="before weighting", **drawn,
         )  # fmt: skip
-        ax.scatter(shown["after"], places, color=style.BLUE, marker="D", label="after weighting", **look)
+        ax.scatter(shown["after"], places, color=style.BLUE, marker="D", label="after weighting", **drawn)
         ax.axvline(
             threshold,
             color=style.GREY,
             linewidth=1.1,
             linestyle=(0, (4, 3)),
-            label=f"usual limit, {threshold:g}",
+            label=f"threshold {threshold:g}",
         )
         ax.set_yticks(places, [shortened(name) for name in shown["feature"]], fontsize=size)
         ax.set_ylim(-0.7, len(shown) - 0.3)
@@ -53,11 +52,11 @@ def love(balance: pd.DataFrame, *, threshold: float = 0.1, ax: Axes | None = Non
 
 
 def _largest(balance: pd.DataFrame) -> pd.DataFrame:
-    """Absolute values of those that are shown, the largest before weighting last."""
+    """Absolute differences of the features shown, with the largest before weighting last."""
     sizes = balance.assign(before=balance["before"].abs(), after=balance["after"].abs())
     largest = sizes[["before", "after"]].max(axis=1).nlargest(MOST).index
     return sizes.loc[largest].sort_values("before", kind="stable", na_position="first")
 
 
 def _title(known: int, shown: int) -> str:
-    return f"Balance: {shown} largest of {known} differences" if shown < known else "Balance of the arms"
+    return f"Balance: {shown} largest of {known} differences" if shown < known else "Covariate balance"

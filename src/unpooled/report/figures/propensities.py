@@ -1,4 +1,4 @@
-"""Overlap: propensities of the treated upward, of the others downward."""
+"""Overlap: mirrored histograms of propensity scores, treated above the axis and control below."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ from matplotlib.patches import Patch, Rectangle
 
 from unpooled.disclosure.withheld import CELL
 from unpooled.report.figures import style
-from unpooled.report.figures.axes import WIDTH, new_axes
-from unpooled.report.figures.labels import shortened
+from unpooled.report.figures.style import WIDTH, new_axes, shortened
 from unpooled.study import ALL_SITES
 
 PANELS = 12
-"""Up to so many sites each has a panel; more are strips, told by colour."""
+"""Up to this many sites have a panel each; with more, each site is a strip of colours."""
 FEW = CELL - 1
-"""People that a withheld bin may hold; shares are of those told and of these."""
+"""The most people that a withheld bin may hold, counted in the denominator of the shares."""
 ARMS = {"treated": (style.ORANGE, 1.0), "control": (style.BLUE, -1.0)}
-TITLE, HATCH = "Propensity to be treated, by arm", "//////"
+TITLE, HATCH = "Propensity score by arm", "//////"
 SHADES = LinearSegmentedColormap.from_list("shares", ["#F4F8FB", style.BLUE])
 
 
 def overlap(histogram: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """All sites together: the rows "all sites" where there are some, else the sum of each site's.
+    """Histogram over all sites: the rows "all sites" if there are any, otherwise the sum over the sites.
 
     `histogram` has the columns site, arm ("control", "treated"), lower, upper, people (NaN: withheld).
     """
@@ -38,7 +37,7 @@ def overlap(histogram: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     whole = histogram.loc[histogram["site"] == ALL_SITES]
     with mpl.rc_context(style.STYLE):
         hidden = _mirrored(ax, whole if len(whole) else histogram)
-        ax.set_xlabel("propensity")
+        ax.set_xlabel("propensity score")
         ax.set_ylabel("share of the arm")
         ax.set_title(TITLE, pad=22)
         ax.legend(
@@ -48,7 +47,7 @@ def overlap(histogram: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 
 
 def overlap_by_site(histogram: pd.DataFrame) -> np.ndarray:
-    """The axes of a figure of its own: a panel for each site, or a strip where they are many."""
+    """The axes of a new figure with one panel per site, or one strip per site if there are many."""
     each = histogram.loc[histogram["site"] != ALL_SITES]
     sites = list(dict.fromkeys(each["site"]))
     if len(sites) > PANELS:
@@ -62,7 +61,7 @@ def overlap_by_site(histogram: pd.DataFrame) -> np.ndarray:
         for ax, site in zip(axes, sites, strict=True):
             ax.set_title(shortened(site, 24), fontsize=8)
         for lowest in axes[-columns:]:
-            lowest.set_xlabel("propensity")
+            lowest.set_xlabel("propensity score")
             lowest.tick_params(labelbottom=True)
         for rest in grid.ravel()[len(sites) :]:
             rest.set_axis_off()
@@ -73,7 +72,7 @@ def overlap_by_site(histogram: pd.DataFrame) -> np.ndarray:
 
 
 def _mirrored(ax: Axes, histogram: pd.DataFrame) -> bool:
-    """Both arms' bars, at their ends as many people as may be withheld; whether any are."""
+    """Draw both arms' bars, hatched for people who may be withheld; return whether any are."""
     ends, tallest = [], 0.0
     for arm, (colour, way) in ARMS.items():
         mine = histogram.loc[histogram["arm"] == arm].groupby(["lower", "upper"], as_index=False)
@@ -102,11 +101,11 @@ def _legend(hidden: bool) -> list[Patch]:
 
 
 def _withheld() -> Patch:
-    return Patch(facecolor="white", edgecolor=style.GREY, hatch=HATCH, label="withheld: few people")
+    return Patch(facecolor="white", edgecolor=style.GREY, hatch=HATCH, label="withheld (few people)")
 
 
 def _strips(histogram: pd.DataFrame, sites: list[str]) -> np.ndarray:
-    """A strip for each site, control on the left; darker where more of the arm's people are."""
+    """One strip per site, control on the left; darker bins hold a larger share of the arm."""
     figure = Figure(figsize=(WIDTH, 1.5 + 0.15 * len(sites)), layout="constrained")
     shares = {arm: _by_site(histogram.loc[histogram["arm"] == arm], sites) for arm in ("control", "treated")}
     shade = ScalarMappable(Normalize(0.0, max(float(np.nanmax(share)) for share in shares.values())), SHADES)
@@ -116,7 +115,7 @@ def _strips(histogram: pd.DataFrame, sites: list[str]) -> np.ndarray:
             edges = [*share.columns, histogram["upper"].max()]
             ax.pcolormesh(edges, np.arange(len(sites) + 1) - 0.5, share, cmap=shade.cmap, norm=shade.norm)
             _hatch(ax, edges, share.isna().to_numpy())
-            ax.set_xlabel("propensity")
+            ax.set_xlabel("propensity score")
             ax.set_title(arm, fontsize=10)
             ax.tick_params(axis="y", length=0)
         axes[0].set_yticks(range(len(sites)), [shortened(site) for site in sites], fontsize=7)
@@ -136,14 +135,14 @@ def _strips(histogram: pd.DataFrame, sites: list[str]) -> np.ndarray:
 
 
 def _hatch(ax: Axes, edges: list[float], hidden: np.ndarray) -> None:
-    """Cells of (site, bin) that are withheld."""
+    """Hatch the withheld cells (site, bin)."""
     cells = [Rectangle((edges[i], row - 0.5), edges[i + 1] - edges[i], 1.0) for row, i in np.argwhere(hidden)]
-    look: Any = {"facecolor": "white", "edgecolor": style.GREY, "hatch": HATCH, "linewidth": 0}
-    ax.add_collection(PatchCollection(cells, **look))
+    drawn: Any = {"facecolor": "white", "edgecolor": style.GREY, "hatch": HATCH, "linewidth": 0}
+    ax.add_collection(PatchCollection(cells, **drawn))
 
 
 def _by_site(histogram: pd.DataFrame, sites: list[str]) -> pd.DataFrame:
-    """The share of an arm by site (row) and bin; NaN where it is withheld."""
+    """The share of an arm by site (row) and bin; NaN if withheld."""
     people = histogram.pivot(index="site", columns="lower", values="people").reindex(sites)
     total = people.sum(axis=1) + FEW * people.isna().sum(axis=1)
     return people.div(total.clip(lower=1.0), axis=0)

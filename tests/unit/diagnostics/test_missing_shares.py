@@ -3,7 +3,7 @@
 import numpy as np
 
 from oracle import records
-from unpooled.diagnostics.missingness import gap_shares
+from unpooled.diagnostics.missingness import missing_shares
 from unpooled.protocol.records import IncompleteColumn
 
 SITES = ("a", "b", "c")
@@ -16,28 +16,28 @@ def scaling(seen, counts=(100, 80, 60)):
 
 
 def test_counted_by_site_and_over_all() -> None:
-    found = gap_shares(scaling([(90, 50), (70, 80), (40, 60)]), SITES, {})
+    found = missing_shares(scaling([(90, 50), (70, 80), (40, 60)]), SITES, {})
     assert found.loc["a"].tolist() == [0.1, 0.5]
     assert found.loc["b"].tolist() == [0.125, 0.0]
     assert found.loc["all sites", "bmi"] == 40 / 240
 
 
 def test_few_missing_values_are_withheld_with_a_second_site_s() -> None:
-    found = gap_shares(scaling([(97, 50), (70, 80), (40, 60)]), SITES, {})
+    found = missing_shares(scaling([(97, 50), (70, 80), (40, 60)]), SITES, {})
     assert found["bmi"].isna().tolist() == [True, False, True, False]
     assert not found["stage"].isna().any()
 
 
 def test_few_over_all_sites_are_withheld_there_too() -> None:
-    found = gap_shares(scaling([(97, 50), (80, 80), (60, 60)]), SITES, {})
+    found = missing_shares(scaling([(97, 50), (80, 80), (60, 60)]), SITES, {})
     assert np.isnan(found.loc["all sites", "bmi"])
 
 
 def test_hidden_sites_are_hidden_here() -> None:
-    found = gap_shares(scaling([(90, 50), (70, 80), (40, 60)]), SITES, {"c": "few", "b": "why"})
+    found = missing_shares(scaling([(90, 50), (70, 80), (40, 60)]), SITES, {"c": "few", "b": "why"})
     assert found.loc[["b", "c"]].isna().all(axis=None)
     assert not found.loc["a"].isna().any()
 
 
 def test_nothing_incomplete() -> None:
-    assert gap_shares(records.scaling(sites=SITES), SITES, {}) is None
+    assert missing_shares(records.scaling(sites=SITES), SITES, {}) is None

@@ -1,4 +1,4 @@
-"""The figure of where values are missing."""
+"""Heat map of the share of missing values by site and column."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
 from unpooled.report.figures import style
-from unpooled.report.figures.axes import new_axes
-from unpooled.report.figures.labels import row_height, shortened
+from unpooled.report.figures.style import new_axes, row_height, shortened
 
 WRITTEN = 12
-"""With more columns than this the shares are shown by colour alone."""
-WITHHELD = "grey: withheld, few people"
+"""With more columns than this, shares are shown by colour alone."""
+WITHHELD = "grey: withheld (few people)"
 PATTERNS = 4
-"""How many patterns are told."""
+"""How many patterns are listed."""
 COLOURS = LinearSegmentedColormap.from_list("missing", ["#F4F8FB", style.BLUE]).with_extremes(bad="#CCCCCC")
 
 
 def missing(shares: pd.DataFrame, patterns: pd.DataFrame | None = None, *, ax: Axes | None = None) -> Axes:
-    """Share missing by site (row) and column, all sites last; below, what is missing together.
+    """Share missing by site (row) and column, all sites last, with the most frequent patterns below.
 
-    Both frames are those of `unpooled.diagnostics.missingness`; a share that is withheld is NaN.
+    Both frames come from `unpooled.diagnostics.missingness`; withheld shares are NaN.
     """
     values, (rows, columns) = shares.to_numpy(float), shares.shape
     height = row_height(rows)
@@ -50,10 +49,10 @@ def missing(shares: pd.DataFrame, patterns: pd.DataFrame | None = None, *, ax: A
             figure = ax.get_figure(root=True)
             assert figure is not None
             figure.colorbar(image, ax=ax, format="{x:.0%}", shrink=min(0.9, 16 / rows), anchor=(0.0, 1.0))
-        told = [WITHHELD] if np.isnan(values).any() else []
-        told += [] if patterns is None or patterns.empty else [_together(patterns)]
-        ax.set_xlabel("\n".join(told), fontsize=9, labelpad=8)
-        ax.set_title("Share of values missing")
+        notes = [WITHHELD] if np.isnan(values).any() else []
+        notes += [] if patterns is None or patterns.empty else [_frequent(patterns)]
+        ax.set_xlabel("\n".join(notes), fontsize=9, labelpad=8)
+        ax.set_title("Share of missing values")
     return ax
 
 
@@ -65,13 +64,13 @@ def _write(ax: Axes, values: np.ndarray, size: float) -> None:
         ax.text(column, row, text, ha="center", va="center", color=colour, weight=weight, fontsize=size)
 
 
-def _together(patterns: pd.DataFrame) -> str:
-    """The most frequent patterns in words."""
+def _frequent(patterns: pd.DataFrame) -> str:
+    """The most frequent patterns as text."""
     top = patterns.nlargest(PATTERNS, "rows")
-    told = [
+    texts = [
         f"{shortened(name, 48)}\u00a0({rows:,})"
         for name, rows in zip(top["missing"], top["rows"], strict=True)
     ]
     rest = len(patterns) - len(top)
-    told += [f"and {rest} more"] * bool(rest)
-    return textwrap.fill("missing together (people): " + "; ".join(told), 72)
+    texts += [f"and {rest} more"] * bool(rest)
+    return textwrap.fill("missing together (people): " + "; ".join(texts), 72)

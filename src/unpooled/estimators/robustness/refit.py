@@ -1,4 +1,4 @@
-"""What a refit tells, what a test found, and how far refits moved."""
+"""The average effect of a refit, the result of a robustness check, and the largest change over refits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unpooled.estimators.base import Estimator
 
 
 class Refit(NamedTuple):
-    """The average effect of one fit, with its 95 % interval."""
+    """The average effect of one fit, with its 95% interval."""
 
     estimate: float
     lower: float
@@ -18,13 +18,13 @@ class Refit(NamedTuple):
     sd: float
 
     @property
-    def holds_zero(self) -> bool:
+    def includes_zero(self) -> bool:
         return self.lower <= 0.0 <= self.upper
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What one test found, and in words whether it is worrying."""
+class RobustnessCheck:
+    """The result of one robustness check, with an explanation in `words`."""
 
     test: str
     estimate: float
@@ -35,14 +35,14 @@ class Finding:
     refits: tuple[Refit, ...] = ()
 
 
-def told(model: Estimator) -> Refit:
+def average_effect(model: Estimator) -> Refit:
     """The average effect of a fitted model."""
     lower, upper = model.ate_interval()
     return Refit(model.ate(), lower, upper, float(model.ate_draws().std()))
 
 
 def furthest(refits: Sequence[Refit], main: Refit) -> tuple[Refit, float]:
-    """The refit that moved most, and by how many sds of the main analysis.
+    """The refit furthest from the main analysis, and its distance in sds of the main analysis.
 
     >>> main = Refit(1.0, 0.6, 1.4, 0.2)
     >>> round(furthest([Refit(1.1, 0.7, 1.5, 0.2), Refit(0.7, 0.3, 1.1, 0.2)], main)[1], 6)
@@ -53,5 +53,5 @@ def furthest(refits: Sequence[Refit], main: Refit) -> tuple[Refit, float]:
 
 
 def times(refits: Sequence[Refit]) -> str:
-    """How often, in words."""
+    """The number of refits in words."""
     return "once" if len(refits) == 1 else f"{len(refits)} times"

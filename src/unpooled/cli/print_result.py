@@ -1,4 +1,4 @@
-"""The answer on the screen: one sentence, the table by site, the cost, and where the files are."""
+"""Print the result of a study: one sentence, the table by site, the cost, and the location of the files."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from unpooled.cli.progress import readable
 from unpooled.report.words import sentence
 
 
-def tell_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> None:
-    """Tell what result.json holds."""
+def print_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> None:
+    """Print the content of result.json."""
     content = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     if as_json:
         typer.echo(json.dumps({"folder": str(folder), **content}))
         return
-    console = Console(markup=False, emoji=False)  # a column may be called 'bmi [kg/m2]'
+    console = Console(markup=False, emoji=False)  # a column may be named 'bmi [kg/m2]'
     console.print(sentence(content), style="bold", highlight=False, soft_wrap=True)
     if quiet:
         return
     console.print(sites_table(content))
     console.print(spent(content), highlight=False)
-    for said in (absent(content), choice(content), floor(content)):
-        if said:
-            console.print(said, highlight=False, soft_wrap=True)
-    files = f"To look at: {folder / 'report.html'}; beside it result.json, summary.csv, figures/, …"
+    for line in (lost_sites(content), model_choice(content), minimax_bounds(content)):
+        if line:
+            console.print(line, highlight=False, soft_wrap=True)
+    files = f"Report: {folder / 'report.html'}. The folder also holds result.json, summary.csv and figures/."
     console.print(files, highlight=False, soft_wrap=True)
 
 
-def absent(content: dict[str, Any]) -> str:
-    """Who was to answer and did not."""
+def lost_sites(content: dict[str, Any]) -> str:
+    """The sites that were lost during the study."""
     lost = [f"{site} ({reason})" for site, reason in content.get("lost_sites", {}).items()]
-    return f"No number rests on: {', '.join(lost)}." if lost else ""
+    return f"Sites lost during the study, whose data are in no result: {', '.join(lost)}." if lost else ""
 
 
-def choice(content: dict[str, Any]) -> str:
-    """Which model the data chose, where there was a choice."""
+def model_choice(content: dict[str, Any]) -> str:
+    """Which model was selected by held-out density, if several were fitted."""
     density = content.get("diagnostics", {}).get("held_out_density") or {}
     if not density:
         return ""
-    told = ", ".join(f"{name} {value:.3f}" for name, value in density.items())
+    values = ", ".join(f"{name} {value:.3f}" for name, value in density.items())
     chosen = content["diagnostics"]["chosen"]
-    return f"Confounding taken as {chosen}: mean log density of held-out outcomes {told}."
+    return f"Confounding modelled as {chosen}. Mean log density of held-out outcomes: {values}."
 
 
-def floor(content: dict[str, Any]) -> str:
-    """What no estimator could beat, where the method knows it."""
+def minimax_bounds(content: dict[str, Any]) -> str:
+    """The minimax lower bounds, if the method has them."""
     bounds = content.get("minimax_bounds") or []
-    told = "; ".join(f"{row['name']} {row['bound']:.2g}" for row in bounds)
-    return f"What no estimator could beat (error of coefficients, standard units): {told}." if told else ""
+    values = "; ".join(f"{row['name']} {row['bound']:.2g}" for row in bounds)
+    return f"Minimax lower bounds on the coefficients' error (standard units): {values}." if values else ""
 
 
 def sites_table(content: dict[str, Any]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("site")
     unit = f" ({content['outcome_unit']})" if content["outcome_unit"] else ""
-    for heading in ("people", f"effect{unit}", "sd", "95% interval", "bytes out"):
+    for heading in ("people", f"effect{unit}", "sd", "95% interval", "bytes sent"):
         table.add_column(heading, justify="right")
     out = content["cost"]["bytes_up"]
     for row in content["sites"]:
@@ -78,7 +78,7 @@ def _cells(
 
 
 def _number(value: float | None, digits: int = 3) -> str:
-    """A number, or a mark where JSON had no word for it."""
+    """A number, or "?" if it is null."""
     return "?" if value is None else f"{value:.{digits}g}"
 
 
@@ -86,6 +86,6 @@ def spent(content: dict[str, Any]) -> str:
     cost = content["cost"]
     up, down = sum(cost["bytes_up"].values()), sum(cost["bytes_down"].values())
     return (
-        f"{cost['rounds']} rounds, {cost['seconds']:.0f} s at the sites; "
-        f"{readable(up)} left the sites, {readable(down)} came to them."
+        f"{cost['rounds']} rounds, {cost['seconds']:.0f} s of computation at the sites; "
+        f"the sites sent {readable(up)} and received {readable(down)}."
     )

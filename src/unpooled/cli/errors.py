@@ -1,4 +1,4 @@
-"""How every command fails: with an error's three parts and an exit code, and never with a row's value."""
+"""Error reporting of all commands: the error's three parts and an exit code, never a row's value."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ UNEXPECTED, STOPPED, CLOSED = 1, 130, 141
 
 
 @contextmanager
-def answering(
+def reporting_errors(
     *, as_json: bool = False, debug: int = 0, resume: str = "", folder: Path | None = None
 ) -> Iterator[None]:
-    """Turn an exception into a message and an exit code.
+    """Turn an exception into an error message and an exit code.
 
-    `resume` is the command line that continues after Ctrl-C; it is shown if `folder` holds anything.
+    `resume` is the command that continues after Ctrl-C; it is shown if `folder` is not empty.
     """
     try:
         yield
@@ -33,12 +33,12 @@ def answering(
     except KeyboardInterrupt:
         begun = folder is None or (folder.is_dir() and any(folder.iterdir()))
         remedy = f"continue with: {resume}" if resume and begun else "run it again"
-        _show("Stopped", "stopped by Ctrl-C", "an unfinished command", remedy, STOPPED, as_json)
+        _show("Stopped", "the command was interrupted", "Ctrl-C", remedy, STOPPED, as_json)
         raise typer.Exit(STOPPED) from None
     except (typer.Exit, typer.Abort):
         raise
     except BrokenPipeError:
-        # The reader has closed the pipe (`| head`); discard what is still in the buffer.
+        # The reader closed the pipe (such as `| head`): discard the buffered output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(CLOSED) from None
     except Exception as error:
@@ -47,7 +47,7 @@ def answering(
 
 
 def _show_unexpected(error: Exception, debug: int, as_json: bool) -> None:
-    """Show where an error arose; its own message may quote a row, so only `--debug` given twice shows it."""
+    """Show where an error occurred; its message may contain data and needs --debug given twice."""
     found = f"{type(error).__name__} in {_place(error)}"
     if debug:
         sys.stderr.write("".join(traceback.format_tb(error.__traceback__)))
@@ -55,13 +55,13 @@ def _show_unexpected(error: Exception, debug: int, as_json: bool) -> None:
     remedy = (
         "please report this"
         if debug
-        else "run again with --debug to see where it arose, and please report it"
+        else "run again with --debug to see where it occurred, and please report it"
     )
-    _show("Unexpected", "this should not have happened", found, remedy, UNEXPECTED, as_json)
+    _show("Unexpected", "the command failed unexpectedly", found, remedy, UNEXPECTED, as_json)
 
 
 def _place(error: Exception) -> str:
-    """The last line of this package in the traceback."""
+    """The innermost line of this package in the traceback."""
     walked = traceback.walk_tb(error.__traceback__)
     frames = [(str(frame.f_globals.get("__name__", "")), number) for frame, number in walked]
     own = [(name, number) for name, number in frames if name.startswith("unpooled.")]

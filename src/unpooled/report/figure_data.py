@@ -1,69 +1,22 @@
-"""What figures are drawn from, and how they are kept."""
+"""The data frames from which the figures of a fitted model are drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 
 from unpooled.effects.summary import all_alike
 from unpooled.estimators import Estimator
-from unpooled.report.figures import borrowed_strength
 
 POINTS = 200
-DPI, TALLEST = 200, 2400
-"""Dots per inch of a PNG, fewer where it would have more rows of pixels than this."""
-
-
-def laid_out(ax: Axes) -> Figure:
-    """The figure with everything at its place for good: that takes as long as to draw it."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    FigureCanvasAgg(figure)
-    figure.set_dpi(DPI)
-    engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.execute(figure)
-    figure.set_layout_engine("none")
-    return figure
-
-
-def svg(figure: Figure) -> bytes:
-    """The same figure, the same bytes."""
-    written = BytesIO()
-    FigureCanvasSVG(figure).print_svg(written, metadata={"Date": None, "Creator": None})
-    return written.getvalue()
-
-
-def write_png(figure: Figure, path: Path) -> None:
-    figure.set_dpi(min(DPI, TALLEST / figure.get_figheight()))
-    FigureCanvasAgg(figure).print_png(path)
-
-
-def keep(ax: Axes, data: pd.DataFrame, path: Path) -> Path:
-    """The figure, and beside it what it was drawn from."""
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    figure.savefig(path, dpi=200)
-    data.to_csv(path.with_suffix(".csv"), index=False)
-    return path
-
-
-def draw_borrowed(shares: pd.DataFrame, path: Path) -> Path:
-    """Who borrows from whom: the figure, and the shares beside it."""
-    return keep(borrowed_strength.borrowed(shares), shares.reset_index(), path)
+"""Points at which a density is evaluated."""
 
 
 def densities(model: Estimator, sites: Sequence[str] | None = None) -> pd.DataFrame:
-    """A smooth density of the ATE draws of each site, or of these ones, and of all of them together."""
+    """Kernel density estimates of the ATE draws of each site (or of `sites`) and of all sites together."""
     named = model.result_.sites if sites is None else sites
     parts = [_density(model.ate_draws(site), site) for site in named]
     return pd.concat([*parts, _density(model.ate_draws(), "all sites")], ignore_index=True)
@@ -72,17 +25,17 @@ def densities(model: Estimator, sites: Sequence[str] | None = None) -> pd.DataFr
 def _density(draws: np.ndarray, site: str) -> pd.DataFrame:
     from scipy.stats import gaussian_kde
 
-    if not np.isfinite(draws).all():  # nothing to draw, and no reason to lose the other sites' figures
+    if not np.isfinite(draws).all():  # draw nothing here, but keep the other sites
         return pd.DataFrame({"site": [site], "effect": [np.nan], "density": [np.nan]})
     spread = max(float(draws.std()), 1e-9 * max(1.0, float(np.abs(draws).max())))
-    if all_alike(draws):  # every draw the same: a spike of that width, so that the figure still stands
+    if all_alike(draws):  # all draws are equal: show a narrow spike instead of failing
         draws = draws + spread * np.linspace(-1.0, 1.0, len(draws))
     effect = np.linspace(draws.min() - spread, draws.max() + spread, POINTS)
     return pd.DataFrame({"site": site, "effect": effect, "density": gaussian_kde(draws)(effect)})
 
 
 def histories(model: Estimator) -> dict[str, list[float]]:
-    """The objective of each structure that was fitted, by evaluation."""
+    """The objective of each fitted structure, by evaluation."""
     structures = model.result_.fit_diagnostics.get("structures", {})
     return {
         name: list(found["history"].values)
@@ -92,7 +45,7 @@ def histories(model: Estimator) -> dict[str, list[float]]:
 
 
 def slopes(model: Estimator) -> dict[str, list[float]]:
-    """The length of the objective's gradient at each of them, where a method tells it."""
+    """The norm of the objective's gradient at each evaluation, if the method reports it."""
     structures = model.result_.fit_diagnostics.get("structures", {})
     return {
         name: list(found["slopes"].values)
@@ -102,7 +55,7 @@ def slopes(model: Estimator) -> dict[str, list[float]]:
 
 
 def long(histories: dict[str, list[float]], slopes: dict[str, list[float]]) -> pd.DataFrame:
-    """A row for each evaluation."""
+    """Objective and gradient norm in long form, one row per evaluation."""
     rows = [
         (name, i, value, slope)
         for name, history in histories.items()
@@ -114,7 +67,7 @@ def long(histories: dict[str, list[float]], slopes: dict[str, list[float]]) -> p
 
 
 def traffic_table(cost: dict[str, Any]) -> pd.DataFrame:
-    """site, up, down, in the order of the study."""
+    """Bytes sent (`up`) and received (`down`) by each site, in the study's order."""
     sites = list(cost["bytes_up"])
     up, down = ([cost[f"bytes_{way}"][site] for site in sites] for way in ("up", "down"))
     return pd.DataFrame({"site": sites, "up": up, "down": down})

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from unpooled.cli.text import sentence, tell_result
+from unpooled.cli.print_result import print_result, sentence
 
 ROW = {"site": "north", "n": 30, "ate": 1.5, "sd": 0.25, "lower": 1.0, "upper": 2.0}
 
@@ -21,13 +21,14 @@ def content(**replaced):
 
 def told(capsys, folder, **replaced):
     (folder / "result.json").write_text(json.dumps(content(**replaced)))
-    tell_result(folder)
+    print_result(folder)
     return capsys.readouterr().out
 
 
 def test_the_sentence_has_the_effect_its_unit_and_its_interval():
     assert sentence(content()) == (
-        "'quit' changes 'weight' by +1.5 kg on average (95% interval 1 to 2), over 30 people at 1 site."
+        "'quit' changes 'weight' by +1.5 kg on average (95% interval 1 to 2), "
+        "estimated from 30 people at 1 site."
     )
 
 

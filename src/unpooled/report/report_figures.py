@@ -1,4 +1,4 @@
-"""Every figure of a results folder: as PNG, as SVG for the report, and beside them the CSV drawn from."""
+"""All figures of a report, each as SVG with alternative text, and as PNG and CSV in the results folder."""
 
 from __future__ import annotations
 
@@ -14,54 +14,55 @@ from matplotlib.axes import Axes
 
 from unpooled.diagnostics.heterogeneity import NAMES
 from unpooled.estimators import Estimator
-from unpooled.report.drawing import (
+from unpooled.report.figure_data import (
     densities,
     histories,
-    laid_out,
     long,
     slopes,
-    svg,
     traffic_table,
-    write_png,
 )
+from unpooled.report.figure_files import laid_out, svg, write_png
 from unpooled.report.figures import (
     average,
     borrowed_strength,
+    convergence,
+    costs,
     curves,
-    gaps,
     heterogeneity,
     love_plot,
+    missing_values,
     propensities,
-    rounds,
 )
 from unpooled.study import ALL_SITES
 
-TOLD = 12
-"""With more sites than this a text alternative names those at the ends only."""
+NAMED = 12
+"""With more sites than this, alternative text names only the first three and the overall effect."""
 
 MOST = 30
-"""With more sites than this, a figure that grows with them shows all of them together, or those that matter
-most; the forest alone shows every site."""
+"""With more sites than this, figures show all sites combined or the most influential ones; only the forest
+plot shows every site."""
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A figure and what it shows, for whoever cannot see it."""
+class ReportFigure:
+    """A figure with its alternative text, for readers who cannot see it."""
 
     name: str
     alternative: str
     svg: bytes
 
 
-def draw_pictures(model: Estimator, content: dict[str, Any], folder: Path | None) -> dict[str, Picture]:
-    """From a model and the content of its report, by name and in its order; also into a folder, if given."""
+def draw_report_figures(
+    model: Estimator, content: dict[str, Any], folder: Path | None
+) -> dict[str, ReportFigure]:
+    """The report's figures by name, in their order on the page; also written to `folder` if it is given."""
     found = {}
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context({"svg.hashsalt": "unpooled"}):
         for name, ax, data, alternative in _drawn(model, content):
             figure = laid_out(ax)
-            found[name] = Picture(name, alternative, svg(figure))
+            found[name] = ReportFigure(name, alternative, svg(figure))
             if folder is not None:
                 write_png(figure, folder / f"{name}.png")
                 data.to_csv(folder / f"{name}.csv", index=False)
@@ -83,9 +84,9 @@ def _drawn(model: Estimator, content: dict[str, Any]) -> Iterator[Drawn]:
         "posterior",
         average.posterior(density, curved, **on),
         density,
-        f"Posterior of the average effect. {_effects(curved)}",
+        f"Posterior density of the average effect. {_effects(curved)}",
     )
-    text = f"Average effect by site. {_effects(summary)}"
+    text = f"Forest plot of the average effect by site. {_effects(summary)}"
     yield "forest", average.forest(summary, **on), summary.reset_index(), text
     if content["diagnostics"] is not None:
         yield from _diagnostics(content, on)
@@ -97,21 +98,26 @@ def _drawn(model: Estimator, content: dict[str, Any]) -> Iterator[Drawn]:
             "borrowed",
             ax,
             shares.reset_index(),
-            "Share of each site's fit that comes from each site's people.",
+            "Heat map of the share of each site's estimate that comes from each site's data.",
         )
     if content["missing"]:
         shares = pd.DataFrame(content["missing"]).set_index("site")
-        ax = gaps.missing(shares)
-        yield "missing", ax, shares.reset_index(), "Share of values missing, by site and column."
+        ax = missing_values.missing(shares)
+        yield (
+            "missing",
+            ax,
+            shares.reset_index(),
+            "Heat map of the share of missing values by site and column.",
+        )
     past = histories(model)
     if past:
         ends = ", ".join(f"{name} {len(values)}" for name, values in past.items())
-        text = f"The objective by evaluation, down to its final value. Evaluations: {ends}."
+        text = f"The objective at each evaluation, relative to its final value. Evaluations: {ends}."
         lengths = slopes(model)
-        yield "convergence", rounds.convergence(past, lengths), long(past, lengths), text
+        yield "convergence", convergence.convergence(past, lengths), long(past, lengths), text
     table = traffic_table(content["cost"])
-    text = f"Bytes out of and into each of {len(table)} sites: {_reach(table, 'up')} out of a site."
-    yield "bytes", rounds.traffic(_largest(table, table["up"].to_numpy(float))), table, text
+    text = f"Bytes sent and received by each of {len(table)} sites: {_reach(table, 'up')} sent by a site."
+    yield "bytes", costs.traffic(_largest(table, table["up"].to_numpy(float))), table, text
 
 
 def _diagnostics(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]:
@@ -119,19 +125,21 @@ def _diagnostics(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]
     histogram = _frame(diagnostics["overlap"], "people")
     overall = histogram["site"] == ALL_SITES
     text = (
-        "Propensities by arm over all sites; at the propensity of "
-        f"{diagnostics['outside_support']:.1%} of people the other arm has nobody."
+        "Propensity scores by arm over all sites; "
+        f"{diagnostics['outside_support']:.1%} of people are outside the common support."
     )
     everywhere, by_site = (histogram.loc[rows].reset_index(drop=True) for rows in (overall, ~overall))
     yield "overlap", propensities.overlap(everywhere), everywhere, text
     if 1 < by_site["site"].nunique() <= MOST:
         axes = propensities.overlap_by_site(by_site)
-        text = "Propensities by arm at each site; hatched where few people stand behind a bar."
+        text = (
+            "Propensity scores by arm at each site; hatched bins are withheld because they hold few people."
+        )
         yield "overlap_by_site", axes.ravel()[0], by_site, text
     balance = _frame(diagnostics["balance"], "before", "after")
     worst = balance[["before", "after"]].abs().max().dropna()
     largest = " and ".join(f"{size:.2f} {when}" for when, size in worst.items())
-    text = f"Standardised differences between the arms, before and after weighting; the largest: {largest}."
+    text = f"Love plot of standardised mean differences before and after weighting; largest: {largest}."
     yield "love", love_plot.love(balance), balance, text
     main = {"estimator": "this study", **{key: answer[key] for key in ENDS}}
     frame = _frame([main, *diagnostics["comparators"]], *ENDS)
@@ -139,13 +147,13 @@ def _diagnostics(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]
         f"{row['estimator']} {row['estimate']:.3g} ({row['lower']:.3g} to {row['upper']:.3g})"
         for row in frame.to_dict("records")
     )
-    yield "comparators", heterogeneity.comparators(frame, **on), frame, f"Other estimates. {text}."
+    yield "comparators", heterogeneity.comparators(frame, **on), frame, f"Comparison of estimators. {text}."
     if diagnostics["leave_one_out"]:
         without = _frame(diagnostics["leave_one_out"], *ENDS)
         simple = frame.set_index("estimator").loc[NAMES["aipw"]]
         whole = {name: float(simple[name]) for name in ENDS}
         shown = _largest(without, np.abs(without["estimate"].to_numpy(float) - whole["estimate"]))
-        text = f"Doubly robust estimate without each site in turn: {_reach(without, 'estimate')}."
+        text = f"Leave-one-site-out analysis of the doubly robust estimate: {_reach(without, 'estimate')}."
         yield "leave_one_out", heterogeneity.leave_one_out(shown, **whole, **on), without, text
 
 
@@ -166,21 +174,21 @@ def _profiles(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]:
 
 
 def _effects(summary: pd.DataFrame) -> str:
-    rows = summary if len(summary) <= TOLD else pd.concat([summary.head(3), summary.tail(1)])
-    told = [
+    rows = summary if len(summary) <= NAMED else pd.concat([summary.head(3), summary.tail(1)])
+    texts = [
         f"{site}: {row['ate']:.3g} ({row['lower']:.3g} to {row['upper']:.3g})"
         for site, row in rows.iterrows()
     ]
-    return "; ".join(told) + "."
+    return "; ".join(texts) + "."
 
 
 def _frame(rows: list[dict[str, Any]], *numbers: str) -> pd.DataFrame:
-    """Of records as JSON holds them: what is null in these columns is a number that was not to be had."""
+    """A data frame from JSON records, where null in a numeric column means a missing number."""
     return pd.DataFrame(rows).astype(dict.fromkeys(numbers, float))
 
 
 def _largest(rows: pd.DataFrame, size: np.ndarray) -> pd.DataFrame:
-    """Not more rows than a figure shows, in their order; those without a size last."""
+    """The `MOST` rows of largest size, in their original order."""
     order = np.argsort(-size, kind="stable")[:MOST]
     return rows.iloc[np.sort(order)].reset_index(drop=True)
 
