@@ -1,7 +1,7 @@
-"""The only things that travel between the coordinator and the sites.
+"""The messages exchanged between the coordinator and the sites; nothing else is sent.
 
-Every reply class states what it reveals, and no reply holds a row. A new message joins here, with a class for
-the question and one for the reply, and in `unpooled.site.answer`, which computes the reply.
+Every reply class states what it reveals, and no reply contains a row. To add a message, define a question and
+a reply class here and compute the reply in `unpooled.site.answer`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from unpooled.study import ColumnRoles, Description, Schema, Study
 
 @dataclass(frozen=True)
 class Message(Record):
-    """Base of questions and replies."""
+    """Base class of questions and replies."""
 
     reveals: ClassVar[str] = "nothing about any person"
 
@@ -32,14 +32,14 @@ class Message(Record):
 
 @dataclass(frozen=True)
 class Question(Message):
-    """What the coordinator asks of every site."""
+    """A message that the coordinator sends to every site."""
 
     repeated_on_resume: ClassVar[bool] = False
-    """Whether the question is asked again when a study resumes, because the site may have restarted."""
+    """Whether the question is sent again when a study resumes, because the site may have restarted."""
 
     @property
     def label(self) -> str:
-        """A short name for people."""
+        """A short readable name, as shown in progress reports and journals."""
         return re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).lower()
 
     def to_site(self, site: int) -> Question:
@@ -47,13 +47,13 @@ class Question(Message):
         return self
 
     def mismatch(self, study: Study) -> str | None:
-        """How the question departs from the study a custodian approved; None if it belongs to it."""
+        """How the question deviates from the study that a custodian approved; None if it does not."""
         return None
 
 
 @dataclass(frozen=True)
 class Describe(Question):
-    """What does your table look like, read by these column roles?"""
+    """Asks for a description of the site's table under these column roles."""
 
     columns: ColumnRoles
     repeated_on_resume: ClassVar[bool] = True
@@ -64,7 +64,7 @@ class Describe(Question):
 
 @dataclass(frozen=True)
 class Centre(Record):
-    """Means about which moments are taken: of covariates and outcome, and of the incomplete covariates."""
+    """Means about which moments are computed: covariates and outcome, and incomplete covariates."""
 
     complete: np.ndarray
     incomplete: np.ndarray
@@ -72,7 +72,7 @@ class Centre(Record):
 
 @dataclass(frozen=True)
 class Summarise(Question):
-    """Sums of the encoded columns, about this centre (None: about zero)."""
+    """Asks for sums of the encoded columns about this centre (None: about zero)."""
 
     schema: Schema
     centre: Centre | None = None
@@ -84,27 +84,27 @@ class Summarise(Question):
 
 @dataclass(frozen=True)
 class MissingPatterns(Question):
-    """Which values are missing together, and the moments of the columns among the people of each pattern."""
+    """Asks for the patterns of missing values, with moments of the columns for each pattern."""
 
     schema: Schema
     centre: np.ndarray
 
     def mismatch(self, study: Study) -> str | None:
         if not study.columns.incomplete:
-            return "a question about missing values, of which the study has none"
+            return "a question about missing values in a study without incomplete columns"
         return None if self.schema.is_of(study.columns) else "missing values of other columns"
 
 
 @dataclass(frozen=True)
 class Adopt(Question):
-    """From now on, standardise by this scaling and answer for this method."""
+    """Tells the site to standardise with this scaling and to answer for this method from now on."""
 
     schema: Schema
     scaling: Scaling
     method: str
     settings: dict[str, Any]
     context: dict[str, Any]
-    """The fields of the method's own context record."""
+    """Fields of the method's context record."""
     seed: int
     sites: tuple[str, ...]
     diagnostics: bool = False
@@ -124,7 +124,7 @@ class Adopt(Question):
 
 @dataclass(frozen=True)
 class Ask(Question):
-    """S_s(θ) of one stage, for a batch of θ."""
+    """Asks for S_s(θ) of one stage, for a batch of θ."""
 
     stage: str
     parameters: Parameters
@@ -140,7 +140,7 @@ class Ask(Question):
 
 @dataclass(frozen=True)
 class Vjp(Question):
-    """The vector–Jacobian product (∂S_s/∂θ)ᵀ·cotangent of one stage, for a batch of θ."""
+    """Asks for the vector–Jacobian product (∂S_s/∂θ)ᵀ·cotangent of one stage, for a batch of θ."""
 
     stage: str
     parameters: Parameters
@@ -158,7 +158,7 @@ class Vjp(Question):
 
 @dataclass(frozen=True)
 class Together(Question):
-    """Several questions in one exchange."""
+    """Several questions sent in one exchange."""
 
     questions: tuple[Question, ...]
 
@@ -184,10 +184,10 @@ class Together(Question):
 
 @dataclass(frozen=True)
 class Reply(Message):
-    """What a site sends back; `combine` turns the replies of all sites into what a procedure receives."""
+    """A message that a site sends back; `combine` merges the replies of all sites for the procedure."""
 
     added: ClassVar[bool] = False
-    """Whether replies are added over sites, so that their shapes have to agree."""
+    """Whether replies are summed over sites, which requires equal shapes."""
 
     @classmethod
     def combine(cls, replies: Mapping[str, Any]) -> Message:
@@ -215,7 +215,7 @@ class Summary(Reply):
 
 @dataclass(frozen=True)
 class Patterns(Reply):
-    """Reveals: by pattern of missing values, if enough people share it: number, means, covariances."""
+    """Reveals: number of people, means and covariances for each sufficiently common missingness pattern."""
 
     reveals: ClassVar[str] = (
         "for every pattern of missing values that enough people share: their number, and means and "
@@ -228,7 +228,7 @@ class Patterns(Reply):
 
 @dataclass(frozen=True)
 class Adopted(Reply):
-    """Reveals: nothing beyond the number of rows, which is known."""
+    """Reveals: nothing new; the number of rows is already known."""
 
     reveals: ClassVar[str] = "nothing new"
     rows: int
@@ -237,10 +237,10 @@ class Adopted(Reply):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Statistics(Reply):
-    """Reveals: what the stage says. Only the sum of `summed` over sites is needed; `per_site` is kept apart.
+    """Reveals: what the stage declares in its `reveals`.
 
-    A stage returns these for one θ; a reply has a leading batch axis. Combined over the sites, `summed` is
-    the sum and `per_site` is [batch, site, …].
+    `summed` is needed only as a sum over sites, `per_site` for each site separately. A stage returns both
+    for one θ; a reply has a leading batch axis. After combination `per_site` is [batch, site, …].
     """
 
     reveals: ClassVar[str] = "the stage's statistics (see the stage)"
@@ -258,7 +258,7 @@ class Statistics(Reply):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Gradient(Reply):
-    """Reveals: how this site's statistics move with the parameters, weighted by the cotangent."""
+    """Reveals: the derivative of this site's statistics with respect to θ, weighted by the cotangent."""
 
     reveals: ClassVar[str] = "a weighted derivative of the stage's statistics"
     added: ClassVar[bool] = True
@@ -284,7 +284,7 @@ class Refusal(Reply):
 
 @dataclass(frozen=True)
 class Replies(Reply):
-    """The replies to `Together`, in its order."""
+    """The replies to `Together`, in the same order."""
 
     reveals: ClassVar[str] = "what each of the replies inside reveals"
     replies: tuple[Message, ...]
@@ -292,7 +292,7 @@ class Replies(Reply):
 
 @dataclass(frozen=True)
 class SiteReplies(Message):
-    """The replies of all sites, by name, where each is needed by itself; it never travels."""
+    """The individual replies of all sites, by name. Used at the coordinator only, never sent."""
 
     replies: dict[str, Any]
 
