@@ -146,7 +146,7 @@ def test_an_outcome_that_bends_tells_of_a_hole_as_it_should(structure: str, y: f
 
 
 def test_a_shift_moves_what_the_outcome_goes_by_and_not_what_x_tells() -> None:
-    """u as if the outcome were less by what the shift adds to it; felt is u and the shift."""
+    """u as if the outcome were less by what the shift adds to it; shifted is u plus the shift."""
     copies, mask, draw = 3000, np.array([True, False, False]), known()
     size = np.array([0.5, 0.8, -0.4])
     rows, x, u = one_person(copies, mask, 1.0, 1.7)
@@ -160,7 +160,7 @@ def test_a_shift_moves_what_the_outcome_goes_by_and_not_what_x_tells() -> None:
     np.testing.assert_allclose(
         drawn[:, ~mask].mean(axis=0), expected, atol=5 * np.sqrt(np.max(spread) / copies)
     )
-    np.testing.assert_allclose(np.asarray(found.felt)[:copies] - drawn, np.tile(size * ~mask, (copies, 1)))
+    np.testing.assert_allclose(np.asarray(found.shifted)[:copies] - drawn, np.tile(size * ~mask, (copies, 1)))
 
 
 @pytest.mark.parametrize("completed", [True, False])

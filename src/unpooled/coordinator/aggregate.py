@@ -1,4 +1,8 @@
-"""The replies of all sites as one: sums if sums suffice, stacks if the study says so."""
+"""Combine the replies of all sites into one message.
+
+Refusals are raised as errors, and a site whose reply has another shape or non-finite numbers is reported as
+lost before anything is summed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from unpooled.protocol.messages import Message, Refusal, Replies, Reply
 
 
 def aggregate(replies: Mapping[str, Reply]) -> Message:
-    """One message from the replies, in the order of the sites; a refusal becomes the error it names."""
+    """Combine replies in the order of the sites; a refusal is raised as the error that it names."""
     for site, reply in replies.items():
         if isinstance(reply, Refusal):
             raise _as_error(site, reply)
@@ -44,7 +48,7 @@ def _as_error(site: str, refusal: Refusal) -> errors.UnpooledError:
 
 
 def require_alike(trees: Mapping[str, PyTree]) -> None:
-    """Refuse the one that is not like the others, by its site's name."""
+    """Check that all sites sent the same shapes and finite numbers; raise `SiteLost` for a deviating site."""
     if len(trees) < 2:
         return
     shapes = {site: _shape(tree) for site, tree in trees.items()}
@@ -52,20 +56,20 @@ def require_alike(trees: Mapping[str, PyTree]) -> None:
     others = [site for site, shape in shapes.items() if shape != usual]
     if others and often == 1:
         raise MessageError(
-            "all sites must answer in one shape",
-            found=f"another from each of: {', '.join(trees)}",
-            remedy="run one version on every party",
+            "all sites must reply with the same shapes",
+            found=f"a different shape from each of: {', '.join(trees)}",
+            remedy="run the same version of unpooled at every party",
         )
     for site in others:
-        raise SiteLost(site, "it answers in another shape than the other sites")
+        raise SiteLost(site, "its reply has another shape than those of the other sites")
     finite = {
         site: np.array([_finite(leaf) for leaf in jax.tree.leaves(tree)]) for site, tree in trees.items()
     }
-    # What is not finite anywhere is the method's business: a step that went too far.
+    # Numbers that are not finite at most sites are left to the method: its step was too long.
     most = np.sum(list(finite.values()), axis=0) * 2 >= len(trees)
     for site, own in finite.items():
         if np.any(most & ~own):
-            raise SiteLost(site, "numbers in its answer are not finite, where those of other sites are")
+            raise SiteLost(site, "its reply has non-finite numbers where those of other sites are finite")
 
 
 def _shape(tree: PyTree) -> tuple[str, ...]:

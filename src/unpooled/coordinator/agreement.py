@@ -1,4 +1,4 @@
-"""Before any fitting: the sites agree on a schema and on the numbers that standardise it."""
+"""Agreement before the fit: the sites agree on a schema and on how its columns are standardised."""
 
 from __future__ import annotations
 
@@ -15,22 +15,30 @@ from unpooled.protocol.records import Arrays, IncompleteColumn, Scaling
 from unpooled.study import Description, Schema, Study, agree
 
 SMALLEST = 1e-70
-"""Least sd of a column: its fourth power must still be a number."""
+"""Minimum sd of a column, so that its fourth power does not underflow."""
 FLAG_SCALE = 0.25
-"""Least number that a 0/1 column is divided by: the sd of a flag that 7 % of people carry."""
+"""Minimum scale of a 0/1 column: the sd of a column with 7 % ones."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all sites now know of each other."""
+    """The agreed schema and scaling, and the sites' descriptions of their tables."""
 
     schema: Schema
     scaling: Scaling
     descriptions: dict[str, Description]
 
 
+class Incomplete(NamedTuple):
+    """Moments of the incomplete covariates, and the number of observed values of each at each site."""
+
+    mean: np.ndarray
+    sd: np.ndarray
+    observed: np.ndarray
+
+
 def reach_agreement(study: Study) -> Procedure[Agreement]:
-    """Three rounds: describe; sums; moments about the common mean."""
+    """Three rounds: descriptions, sums, and moments about the common mean."""
     replies = yield from ask_each(Describe(study.columns))
     descriptions = {site: reply.description for site, reply in replies.items()}
     schema = agree(descriptions, study.columns)
@@ -50,14 +58,6 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     return Agreement(schema, scaling, descriptions)
 
 
-class Incomplete(NamedTuple):
-    """Moments of the incomplete covariates, and how many values of each were observed at each site."""
-
-    mean: np.ndarray
-    sd: np.ndarray
-    observed: np.ndarray
-
-
 def _sums(question: Question) -> Procedure[Arrays]:
     replies = yield from ask_each(question)
     parts = [reply.sums for reply in replies.values()]
@@ -75,7 +75,7 @@ def _scaling(
     total = sums["count"].sum()
     sd = np.sqrt(sums["power2"].sum(axis=0) / total)
     binary = np.array(schema.binary, dtype=bool)
-    # A rare flag divided by its sd would put its few people far outside everybody else.
+    # Dividing a rare 0/1 column by its small sd would turn its few ones into outliers.
     safe = np.append(np.where(binary, np.maximum(sd[:-1], FLAG_SCALE), sd[:-1]), sd[-1])
     covariance = sums["cross"].sum(axis=0)[:-1, :-1] / total
     return Scaling(
@@ -99,7 +99,7 @@ def _scaling(
 
 
 def _site_moments(sums: Arrays, sd: np.ndarray, binary: np.ndarray) -> np.ndarray:
-    """x̃: mean, sd, skewness and excess kurtosis of each covariate at each site (binary: mean and sd only)."""
+    """x̃: mean, sd, skewness and excess kurtosis of each covariate by site (0/1 columns: mean and sd only)."""
     count = sums["count"][:, None]
     m1, m2, m3, m4 = (sums[f"power{k}"][:, :-1] / count / sd[:-1] ** k for k in (1, 2, 3, 4))
     variance = np.maximum(m2 - m1**2, 0.0)
@@ -111,15 +111,15 @@ def _site_moments(sums: Arrays, sd: np.ndarray, binary: np.ndarray) -> np.ndarra
 
 
 def _refuse_identical(sums: Arrays, sites: tuple[str, ...]) -> None:
-    """Equal in every moment, up to the order of the rows."""
+    """Refuse two sites whose tables agree in the number of rows and in every moment."""
     for i, j in combinations(range(len(sites)), 2):
         same_count = sums["count"][i] == sums["count"][j]
-        # Odd moments of tables that are all alike vanish up to rounding, so they are not compared.
+        # If all tables are equal, odd central moments are zero up to rounding, so they are not compared.
         if same_count and all(_close(sums[n][i], sums[n][j]) for n in ("power2", "power4", "cross")):
             raise DataError(
                 "every site must hold its own people",
-                found=f"sites '{sites[i]}' and '{sites[j]}' report the same rows and the same moments",
-                remedy="check that one table was not given twice",
+                found=f"sites '{sites[i]}' and '{sites[j]}' report equal row counts and equal moments",
+                remedy="check that the same table was not given twice",
             )
 
 
@@ -137,12 +137,12 @@ def _refuse_constant(schema: Schema, centre: np.ndarray, sums: Arrays, study: St
         raise DataError(
             f"the outcome '{study.columns.outcome}' must vary over the sites",
             found="the same value for everybody",
-            remedy="choose another outcome, or look at how it was read",
+            remedy="choose another outcome, or check how the column was read",
         )
 
 
 def _flat(sd: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    """Numerically constant counts as constant, and so does what is too small to be raised to a power."""
+    """Whether a column is constant up to rounding, or too small for its higher moments to be computed."""
     return sd <= np.maximum(1e-10 * np.abs(centre), SMALLEST)
 
 
@@ -164,6 +164,6 @@ def _refuse_repeated(schema: Schema, sums: Arrays, study: Study) -> None:
         names = [*schema.features, f"{study.columns.outcome} (the outcome)"]
         raise DataError(
             "no column may repeat another",
-            found=f"'{names[first]}' and '{names[second]}' say the same at every site",
+            found=f"'{names[first]}' and '{names[second]}' are perfectly correlated over all sites",
             remedy="leave one of the two out of the study",
         )

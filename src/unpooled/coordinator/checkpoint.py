@@ -1,7 +1,7 @@
-"""A study that stopped goes on: the aggregated reply of every round is kept, and the procedure replayed.
+"""Checkpoints: the aggregated reply of every round is stored, and replayed when a study is resumed.
 
-The coordinator is a deterministic function of the replies, so replaying them brings back every
-optimiser's state exactly; no state has to be serialised.
+The coordinator is a deterministic function of the replies, so a replay restores the state of every
+optimiser exactly; no optimiser state has to be serialised.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from unpooled.protocol.messages import Message, Question, Replies, Reply, SiteRe
 
 
 class Checkpoint:
-    """An append-only file of (digest of the question, aggregated reply)."""
+    """An append-only file of pairs (digest of the question, aggregated reply)."""
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
         self._path = path
@@ -30,17 +30,17 @@ class Checkpoint:
 
     @property
     def rounds(self) -> int:
-        """How many rounds are on record."""
+        """Number of stored rounds."""
         return len(self._stored)
 
     def recall(self, question: Question) -> Message | None:
-        """The stored reply to this question, or None past the end of the record."""
+        """The stored reply to this question; None after the last stored round."""
         if self._next >= len(self._stored):
             return None
         digest, reply = self._stored[self._next]
         if digest != _digest(question):
             raise ResultsError(
-                "a resumed study must ask what it asked before",
+                "a resumed study must ask the same questions as before",
                 found=f"another question in round {self._next + 1} of {self._path.name}",
                 remedy="resume with the same study, settings and version, or start a new results folder",
             )
@@ -48,7 +48,7 @@ class Checkpoint:
         return _decoded(reply, self._path)
 
     def append(self, question: Question, reply: Message) -> None:
-        """Record one round; on disk before the next question is put."""
+        """Store one round; it is on disk before the next question is sent."""
         record = (_digest(question), encode(reply))
         self._stored.append(record)
         self._next += 1
@@ -58,7 +58,7 @@ class Checkpoint:
 
 
 def require_same(stored: Message, found: Message) -> None:
-    """Refuse to go on where a site left, came, or describes another table than when the study began."""
+    """Refuse to resume if sites were added or removed, or if a site's table has changed."""
     assert isinstance(stored, SiteReplies) and isinstance(found, SiteReplies)
     before, now = stored.replies, found.replies
     parts = {
@@ -71,23 +71,23 @@ def require_same(stored: Message, found: Message) -> None:
     changes = [f"{what}: {', '.join(sites)}" for what, sites in parts.items() if sites]
     if changes:
         raise ResultsError(
-            "a resumed study must meet the tables it began with",
+            "a resumed study must find the same sites and tables as before",
             found="; ".join(changes),
-            remedy="bring the old sites and tables back, or start a new results folder",
+            remedy="restore the earlier sites and tables, or start a new results folder",
         )
 
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """A disk that is full or may not be written is the user's to mend, and no defect of this program."""
+    """Convert an `OSError`, such as a full disk or a missing permission, into a `ResultsError`."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ResultsError(
-            "the results folder must be one that can be written",
+            "the results folder must be writable",
             found=f"{folder} cannot be written ({reason})",
-            remedy="make room there, or get the right to write there, or choose another folder",
+            remedy="free disk space, obtain write permission, or choose another folder",
         ) from None
 
 
@@ -98,7 +98,7 @@ def _digest(question: Question) -> bytes:
 def _decoded(reply: bytes, path: Path) -> Message:
     try:
         found = decode(reply)
-    except MessageError:  # its advice is for parties that talk to each other, not for a file
+    except MessageError:  # its remedy concerns messages between parties, not a file
         raise _damaged(path) from None
     if isinstance(found, Replies | SiteReplies) or (isinstance(found, Reply) and found.added):
         return found
@@ -106,7 +106,7 @@ def _decoded(reply: bytes, path: Path) -> Message:
 
 
 def _read(path: Path) -> list[tuple[bytes, bytes]]:
-    """Every whole record; a last one cut short by a crash is dropped: the unpacker stops before it."""
+    """Read every complete record; the unpacker stops before a last record truncated by a crash."""
     try:
         with path.open("rb") as file:
             records = list(msgpack.Unpacker(file, max_buffer_size=2**31 - 1))
@@ -123,9 +123,9 @@ def _is_record(value: Any) -> bool:
 
 def _damaged(path: Path) -> ResultsError:
     return ResultsError(
-        "a study can only go on from a whole checkpoint",
+        "a study can only be resumed from an undamaged checkpoint",
         found=f"a checkpoint that is damaged or cannot be read: {path}",
-        remedy="bring an undamaged copy of the file back, or run the study anew in another folder",
+        remedy="restore an undamaged copy of the file, or start the study again in another folder",
     )
 
 
@@ -134,7 +134,7 @@ def _packed(record: tuple[bytes, bytes]) -> bytes:
 
 
 def _write(path: Path, records: list[tuple[bytes, bytes]]) -> None:
-    """Whole records only, and never less than before: written beside the old file, then put in its place."""
+    """Rewrite the file with complete records only, atomically: write a new file, then replace the old."""
     beside = path.with_suffix(".new")
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The history of a study: one line per round. Not a log."""
+"""The journal of a study: one JSON line per round, with duration, bytes by site and objective."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from unpooled.errors import ResultsError
 
 @dataclass
 class Journal:
-    """Rounds as they happen, in memory and, where a path is given, as JSON lines on disk."""
+    """Records rounds in memory and, if a path is given, as JSON lines on disk."""
 
     path: Path | None = None
     rounds: list[Round] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """A line that a crash cut short goes now: the next one would be written behind it."""
+        """Drop a last line truncated by a crash, since the next line would be appended to it."""
         if self.path is not None and self.path.exists():
             _drop_cut_line(self.path)
-            read_lines(self.path)  # damage is better met before the fit than after it
+            read_lines(self.path)  # report a damaged file before the fit rather than after it
 
     def record(self, happened: Round) -> None:
         self.rounds.append(happened)
@@ -39,7 +39,7 @@ class Journal:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Every whole line of a journal; a last one cut short by a crash is dropped."""
+    """Read every complete line of a journal; a last line truncated by a crash is dropped."""
     try:
         whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
         lines = [json.loads(text) for text in whole.split("\n") if text]
@@ -52,9 +52,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def _damaged(path: Path) -> ResultsError:
     return ResultsError(
-        "a study can only go on from a whole journal",
+        "a study can only be resumed with an undamaged journal",
         found=f"a journal that is damaged or cannot be read: {path}",
-        remedy="bring an undamaged copy of the file back, or run the study anew in another folder",
+        remedy="restore an undamaged copy of the file, or start the study again in another folder",
     )
 
 
@@ -80,7 +80,7 @@ def line(happened: Round) -> dict[str, Any]:
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON has no infinity, which is where a descent begins."""
+    """None instead of infinity, the objective before the first evaluation, which JSON cannot represent."""
     return value if value is not None and math.isfinite(value) else None
 
 

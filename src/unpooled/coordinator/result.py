@@ -1,4 +1,4 @@
-"""What a study leaves: draws, schema, cost. Saved as arrays and JSON."""
+"""The result of a study: draws, effects, diagnostics and cost; saved as msgpack and JSON."""
 
 from __future__ import annotations
 
@@ -19,27 +19,39 @@ from unpooled.protocol.messages import Message
 from unpooled.protocol.records import Draws, Scaling
 from unpooled.study import Schema, Study
 
+_STORED = (
+    "schema",
+    "scaling",
+    "draws",
+    "site_effects",
+    "fit_diagnostics",
+    "diagnostic_statistics",
+    "cost",
+    "lost_sites",
+)
+
 
 @dataclass(frozen=True)
 class StudyResult:
-    """Everything but rows. Effects are in the outcome's units, draws in standard units."""
+    """Everything a study produces; it contains no rows. Effects are in the outcome's units, draws in
+    standard units."""
 
     study: Study
-    """With every setting of its method."""
+    """The study, with every setting of its method filled in."""
     schema: Schema
     scaling: Scaling
     context: Any
-    """The method's own context record."""
+    """The method's context record."""
     draws: Draws
     site_effects: np.ndarray
     """Draws of the sites' average effects [K, site]."""
     fit_diagnostics: Diagnostics
-    """How the fit went; numbers that belong to single sites are `BySite`."""
+    """Diagnostics of the fit; numbers that belong to single sites are `BySite`."""
     diagnostic_statistics: DiagnosticStatistics | Unavailable | None
-    """What the sites sent for balance, overlap and simpler estimates, if the study asked for it."""
+    """Statistics for balance, overlap and simpler estimates, if the study requested diagnostics."""
     cost: dict[str, Any]
     lost_sites: dict[str, str] = field(default_factory=dict)
-    """Sites that did not answer, and why: no number rests on them."""
+    """Sites that became unreachable, with the reason; they do not contribute to the result."""
     rounds: tuple[Round, ...] = ()
     """The rounds of this run; empty for a loaded result."""
 
@@ -85,22 +97,10 @@ class StudyResult:
 
 @dataclass(frozen=True)
 class StoredResult(Message):
-    """A result as it is saved; it never travels."""
+    """A result as it is saved to disk; never sent."""
 
     context: dict[str, Any]
     parts: dict[str, Any]
-
-
-_STORED = (
-    "schema",
-    "scaling",
-    "draws",
-    "site_effects",
-    "fit_diagnostics",
-    "diagnostic_statistics",
-    "cost",
-    "lost_sites",
-)
 
 
 def _fields(context: Any) -> dict[str, Any]:
@@ -112,5 +112,5 @@ def _not_a_model(folder: Path) -> ResultsError:
     return ResultsError(
         "a model folder must hold study.json and model.msgpack",
         found=f"{folder} is not a saved model",
-        remedy="give the folder that model.save(...) wrote",
+        remedy="pass a folder written by model.save(...)",
     )

@@ -1,6 +1,6 @@
-"""The one loop: a procedure's questions go out to every site, aggregated replies come back.
+"""The main loop: send a procedure's questions to every site and return the aggregated replies to it.
 
-The caller owns the loop, so progress, journal and checkpoint are plain bodies around it.
+The caller iterates over the rounds, and adds progress reports and the journal in the loop body.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Round:
-    """What happened in one exchange."""
+    """A record of one exchange."""
 
     number: int
     question: str
@@ -58,7 +58,7 @@ class Conduct(Generic[T]):
     def _round(self, number: int, question: Question, objective: float | None) -> tuple[Message, Round]:
         start = time.perf_counter()
         stored = None if self._checkpoint is None else self._checkpoint.recall(question)
-        # A site that restarted must adopt the study again, and its table may have changed meanwhile.
+        # A restarted site must adopt the study again, and its table may have changed in the meantime.
         if stored is not None and not question.repeated_on_resume:
             return stored, self._record(number, question, start, {}, True, objective)
         replies, traffic = self._engine.exchange(question)
@@ -83,7 +83,7 @@ class Conduct(Generic[T]):
 
 
 def run(procedure: Procedure[T], engine: Engine) -> T:
-    """A procedure's result, where nobody watches its rounds."""
+    """Run a procedure to its end and return its result."""
     conduct = Conduct(procedure, engine)
     for _ in conduct:
         pass

@@ -1,4 +1,4 @@
-"""Run a study from its first question to its result: progress, journal, resumption, lost sites."""
+"""Run a study from its first question to its result, with progress, journal, resumption and lost sites."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from unpooled.protocol.records import Scaling
 from unpooled.study import Schema, Study
 
 ROUNDS_BEFORE_FITTING = 4
-"""Describe, two sums, adopt."""
+"""Describe, two rounds of sums, adopt."""
 LOST_SITES = "lost_sites.json"
 
 Watcher = Callable[[Round], None]
@@ -76,7 +76,7 @@ def run_study(
 
 @dataclass(frozen=True)
 class Fitted:
-    """Everything the procedure of a study returns."""
+    """The return value of a study's procedure."""
 
     agreement: Agreement
     context: Any
@@ -85,7 +85,7 @@ class Fitted:
 
 
 def study_procedure(study: Study) -> Procedure[Fitted]:
-    """A whole study as one procedure: agree, adopt, fit; the diagnostics run beside the fit."""
+    """A whole study as one procedure: agree, adopt, fit; diagnostics run in the same rounds as the fit."""
     method = methods.find(study.method.name)
     settings = methods.settings_of(method, study.method.settings)
     agreement = yield from reach_agreement(study)
@@ -99,7 +99,7 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
 
 
 def adoption(study: Study, schema: Schema, scaling: Scaling, context: Any) -> Adopt:
-    """The question by which the sites adopt a study; the method's settings must be spelled out."""
+    """The question that makes the sites adopt a study, whose settings must all be filled in."""
     return Adopt(
         schema=schema,
         scaling=scaling,
@@ -113,7 +113,7 @@ def adoption(study: Study, schema: Schema, scaling: Scaling, context: Any) -> Ad
 
 
 class LostSites:
-    """Sites that became unreachable, and why; recorded beside the checkpoint, so a resumed study knows."""
+    """Sites that became unreachable, with the reason; stored next to the checkpoint for resumption."""
 
     def __init__(self, engine: Engine, least: int | None, folder: Path | None, *, resume: bool) -> None:
         self._engine, self._least = engine, least

@@ -1,1 +1,1 @@
-"""What may be told about people: limits, small groups, withheld sites, and what each reply reveals."""
+"""Disclosure control: site limits, small groups, withheld sites, and what each reply reveals."""

@@ -1,4 +1,4 @@
-"""Numbers that belong to single sites, as a type: whoever writes a result withholds hidden sites by it."""
+"""Types for diagnostics that belong to single sites, so that reports can withhold hidden sites."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 from unpooled.protocol.records import Record
 
 Diagnostic = Any
-"""A number, a text, a truth value, None, `BySite`, `Trace`, or a dictionary of these."""
+"""A number, a string, a boolean, None, `BySite`, `Trace`, or a dictionary of these."""
 Diagnostics = Mapping[str, Diagnostic]
 
 
 @dataclass(frozen=True)
 class BySite(Record):
-    """An array whose first axes are the study's sites, in order: one axis, or two for pairs of sites."""
+    """An array indexed by site along its first axis, or along its first two axes for pairs of sites."""
 
     values: np.ndarray
     axes: int = 1
 
     def without(self, hidden: Sequence[bool]) -> np.ndarray:
-        """NaN for every number that is about a hidden site.
+        """Return the values, with NaN for every entry that involves a hidden site.
 
         >>> BySite(np.array([1.0, 2.0])).without([False, True]).tolist()
         [1.0, nan]
@@ -39,13 +39,13 @@ class BySite(Record):
 
 @dataclass(frozen=True)
 class Trace(Record):
-    """A sequence over the course of a fit, such as the objective by evaluation: about no single site."""
+    """A sequence over the course of a fit, such as the objective by evaluation; not specific to a site."""
 
     values: tuple[float, ...]
 
 
 def withhold(diagnostics: Diagnostics, sites: Sequence[str], hidden: Collection[str]) -> dict[str, Any]:
-    """Diagnostics as plain lists and numbers, without those of hidden sites.
+    """Convert diagnostics to plain lists and numbers, with NaN for hidden sites.
 
     >>> withhold({"weight": BySite(np.array([0.4, 0.6])), "rounds": 3}, ("north", "south"), ["south"])
     {'weight': [0.4, nan], 'rounds': 3}
@@ -55,12 +55,12 @@ def withhold(diagnostics: Diagnostics, sites: Sequence[str], hidden: Collection[
 
 
 def require_typed(diagnostics: Diagnostics) -> None:
-    """Refuse a bare list or array: nobody could tell whether its entries belong to single sites."""
+    """Raise `TypeError` for a bare list or array, whose entries might belong to single sites."""
     for name, value in diagnostics.items():
         if isinstance(value, Mapping):
             require_typed(value)
         elif isinstance(value, list | tuple | set) or (np.ndim(value) > 0 and not isinstance(value, Record)):
-            raise TypeError(f"diagnostic '{name}' must be a number, a text, BySite or Trace")
+            raise TypeError(f"diagnostic '{name}' must be a number, a string, BySite or Trace")
 
 
 def _plain(value: Diagnostic, hidden: list[bool]) -> Any:

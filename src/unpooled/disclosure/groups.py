@@ -1,4 +1,4 @@
-"""The groups of people behind what a site sends, and how many people each holds."""
+"""Sizes of the groups of people whose data a site's replies are computed from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unpooled.study import ColumnSchema, Schema
 
 
 def rarest_levels(values: Mapping[str, Sequence[object]]) -> dict[str, int]:
-    """How many people carry the rarest level of each categorical column: the names of levels are sent.
+    """Number of people with the rarest level of each categorical column, whose level names are sent.
 
     >>> rarest_levels({"race": ["a", "b", "a", "a"]})
     {'race': 1}
@@ -21,14 +21,14 @@ def rarest_levels(values: Mapping[str, Sequence[object]]) -> dict[str, int]:
 
 
 def fold_cells(rows: Rows, count: int) -> dict[str, int]:
-    """People by arm and fold: the sums of a fold are those of everybody less those without the fold."""
+    """Number of people by arm and fold; a fold's sums follow from the sums with and without it."""
     arm, fold = (np.asarray(part)[:count] for part in (rows.treatment, rows.fold))
     people = Counter(zip(arm.tolist(), fold.tolist(), strict=True))
     return {f"fold {f + 1} of arm {int(a)}": count for (a, f), count in people.items()}
 
 
 def observed_cells(schema: Schema, incomplete: np.ndarray) -> dict[str, int]:
-    """People behind each incomplete column's sums, and behind its values where they are few."""
+    """Number of observed values of each incomplete column, and of each level of its 0/1 features."""
     cells, start = {}, 0
     for column in schema.incomplete:
         values = incomplete[:, start : start + len(column.features)]
@@ -40,7 +40,7 @@ def observed_cells(schema: Schema, incomplete: np.ndarray) -> dict[str, int]:
 
 
 def level_cells(columns: tuple[ColumnSchema, ...], covariates: np.ndarray) -> dict[str, int]:
-    """People behind each value of each 0/1 feature, and behind a categorical column's reference level."""
+    """Number of people with each value of each 0/1 feature, and with each categorical reference level."""
     people, cells, start = len(covariates), {}, 0
     for column in columns:
         ones = covariates[:, start : start + len(column.features)].sum(axis=0).astype(int)
@@ -50,5 +50,5 @@ def level_cells(columns: tuple[ColumnSchema, ...], covariates: np.ndarray) -> di
         cells |= dict(zip(column.features, ones.tolist(), strict=True))
         cells |= {f"{name} (zeros)": people - one for name, one in zip(column.features, ones, strict=True)}
         if column.kind == "categorical":
-            cells[f"{column.name} (its first level)"] = people - int(ones.sum())
+            cells[f"{column.name} (first level)"] = people - int(ones.sum())
     return cells

@@ -1,4 +1,4 @@
-"""A site's own limits: what it refuses to answer because people could be found in it."""
+"""Disclosure limits owned by a site, and the checks that refuse a reply which would break them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from unpooled.errors import LimitRefusal
 
 LEAST = 10
-"""Fewest people of a site that anything is sent or shown of by itself."""
+"""Minimum number of people at a site for its own results to be sent or shown."""
 CELL = 5
-"""Fewest people behind a number that is sent or shown."""
+"""Minimum number of people behind any number that is sent or shown."""
 
 
 @dataclass(frozen=True)
@@ -47,34 +47,36 @@ NONE = Limits(rows=0, cell=0, share=float("inf"))
 def check_rows(limits: Limits, count: int) -> None:
     if count < limits.rows:
         raise LimitRefusal(
-            f"a site answers from at least {limits.rows} rows",
+            f"a site must have at least {limits.rows} rows",
             found="fewer rows",
-            remedy="leave this site out",
+            remedy="leave this site out of the study",
         )
 
 
 def check_cells(limits: Limits, cells: dict[str, int]) -> None:
-    """Every named group must hold enough people, or none."""
+    """Refuse if any named group is neither empty nor large enough."""
     small = sorted(name for name, count in cells.items() if 0 < count < limits.cell)
     if small:
         raise LimitRefusal(
             f"every group must hold at least {limits.cell} people",
             found=f"smaller groups in: {', '.join(small)}",
-            remedy="merge rare categories, hold out fewer folds or choose one structure, or leave the column "
-            "or the site out",
+            remedy="merge rare categories, use fewer folds or a single structure, or leave out the column "
+            "or the site",
         )
 
 
 def check_parameters(limits: Limits, parameters: int, count: int) -> None:
     if parameters > limits.share * count:
         raise LimitRefusal(
-            f"a site answers about at most {limits.share:.2g} features per row",
+            f"a site allows at most {limits.share:.2g} features per row",
             found=f"{parameters} features for {count} rows",
-            remedy="study fewer covariates, choose fewer basis functions, or leave this site out",
+            remedy="use fewer covariates or basis functions, or leave this site out of the study",
         )
 
 
 def smallest_pattern(limits: Limits, columns: int) -> int:
-    """Fewest people behind a pattern of missing values: with fewer people than columns, the products of the
-    columns would show the people."""
+    """Minimum number of people for a missingness pattern to be reported.
+
+    With fewer people than columns, single rows could be recovered from the products of the columns.
+    """
     return max(limits.cell, math.ceil(columns / limits.share))

@@ -1,4 +1,4 @@
-"""What leaves a site: what each reply reveals, its shapes, and a tally of all replies by kind."""
+"""Accounting of what leaves a site: what replies reveal, their shapes, and totals per kind of message."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from unpooled.protocol.messages import Ask, Message, Replies, Statistics, questi
 from unpooled.protocol.stage import Stage
 
 Line = dict[str, Any]
-"""One line of a journal."""
+"""One line of a journal, as written by `unpooled.coordinator.journal`."""
 
 
 def reveals(question: str, stages: Mapping[str, Stage]) -> str:
-    """What the replies to a question reveal; a question of several parts reveals what each part does."""
+    """What the replies to a question reveal, part by part for a combined question."""
     texts = [_reveals(part, stages) for part in question.split(" + ")]
     return "; ".join(dict.fromkeys(texts))
 
@@ -28,7 +28,7 @@ def _reveals(part: str, stages: Mapping[str, Stage]) -> str:
 
 
 def revealed(question: str, reply: Message, stages: Mapping[str, Stage]) -> str:
-    """What one reply reveals, part by part; for statistics what their stages say, if these are known."""
+    """What one reply reveals, part by part; for statistics, the text of their stages where available."""
     texts = [reply.reveals]
     if isinstance(reply, Replies):
         texts = [revealed(question, part, stages) for part in reply.replies]
@@ -39,7 +39,7 @@ def revealed(question: str, reply: Message, stages: Mapping[str, Stage]) -> str:
 
 
 def left(lines: Iterable[Line], stages: Mapping[str, Stage]) -> dict[str, list[dict[str, Any]]]:
-    """By site: the kinds of messages that left it, in the order of their first time."""
+    """By site: the kinds of messages it sent with counts and bytes, in order of first occurrence."""
     kinds: dict[str, dict[str, dict[str, Any]]] = {}
     for line in lines:
         for site, traffic in line["bytes"].items():
@@ -52,10 +52,11 @@ def left(lines: Iterable[Line], stages: Mapping[str, Stage]) -> dict[str, list[d
 
 
 def cost(lines: Iterable[Line], sites: Iterable[str]) -> dict[str, Any]:
-    """Rounds, seconds and bytes of a whole study: also of one that was stopped and resumed.
+    """Rounds, seconds and bytes of a whole study, including one that was stopped and resumed.
 
-    A resumed study writes its replayed rounds again, without bytes, so bytes and seconds add up. A round
-    that was answered in the instant the study was killed may be on no line with its bytes; it is counted.
+    A resumed study journals its replayed rounds again without bytes, so bytes and seconds can be added up.
+    If the study was killed before a round's line was written, that round's bytes are unknown; such rounds
+    are counted in `rounds_without_bytes`.
     """
     lines = list(lines)
     numbers = {line["round"] for line in lines}
@@ -69,12 +70,12 @@ def cost(lines: Iterable[Line], sites: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def _bytes(lines: list[Line], site: str, way: str) -> int:
-    return sum(line["bytes"].get(site, {}).get(way, 0) for line in lines)
+def _bytes(lines: list[Line], site: str, direction: str) -> int:
+    return sum(line["bytes"].get(site, {}).get(direction, 0) for line in lines)
 
 
 def shapes(reply: Message) -> tuple[str, ...]:
-    """One "path: shape" for every array, number and text; where many stand together, how many.
+    """One "path: shape" for every array, number and text; uniform collections give their length only.
 
     >>> from unpooled.protocol.messages import Described
     >>> from unpooled.study import Description
@@ -93,7 +94,7 @@ def _shapes(value: Any, path: str) -> Iterator[str]:
         case _ if is_dataclass(value):
             yield from _each(((item.name, getattr(value, item.name)) for item in fields(value)), path)
         case dict() | list() | tuple() if _together(value):
-            yield f"{path}: {_together(value)}"  # the keys may be levels of a column
+            yield f"{path}: {_together(value)}"  # the keys may be category levels, so they are not shown
         case dict():
             yield from _each(value.items(), path)
         case list() | tuple():
@@ -110,7 +111,7 @@ def _each(parts: Iterable[tuple[Any, Any]], path: str) -> Iterator[str]:
 
 
 def _together(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> str:
-    """How many numbers, or how many texts, where there is nothing else."""
+    """The length of a collection of numbers only or of texts only, in words; otherwise empty."""
     parts = list(value.values()) if isinstance(value, dict) else list(value)
     for kind, word in (((bool, int, float), "number"), (str, "text")):
         if parts and all(isinstance(part, kind) for part in parts):

@@ -1,4 +1,4 @@
-"""What may be shown of which site, so that nobody is found in it: not even by subtraction from totals."""
+"""Which sites and cells must be withheld, including those that could be recovered from the totals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unpooled.disclosure.limits import CELL, LEAST
 
 
 def few(count: np.ndarray) -> np.ndarray:
-    """Whether somebody stands behind a number, and too few to be hidden among."""
+    """Whether a count is positive but below the minimum cell size."""
     return (count > 0) & (count < CELL)
 
 
@@ -20,10 +20,11 @@ def withheld(
     total: np.ndarray | None = None,
     least: int = LEAST,
 ) -> dict[str, str]:
-    """Sites that nothing is shown of, and why; `arms` [site, arm] are as told, `total` [arm] of all sites.
+    """Sites to withhold, with the reason for each.
 
-    Totals less what is shown would tell of a single hidden site, or of several with few people in all or in
-    an arm: then the next smallest site is hidden with them.
+    `arms` [site, arm] are the counts reported by the sites and `total` [arm] the counts over all sites. The
+    totals minus what is shown would reveal a single hidden site, or several hidden sites with few people
+    overall or in an arm; in that case the next smallest site is withheld as well.
 
     >>> list(withheld({"a": 413, "b": 164, "c": 22, "d": 3}))
     ['d', 'c']
@@ -39,12 +40,12 @@ def withheld(
         if site not in hidden and np.any(known[site] < CELL):
             hidden[site] = f"fewer than {CELL} people in an arm"
 
-    def told_apart() -> bool:
-        behind = everybody - sum(known[site] for site in counts if site not in hidden)
-        return len(hidden) < 2 or sum(counts[site] for site in hidden) < least or bool(np.any(few(behind)))
+    def recoverable() -> bool:
+        remaining = everybody - sum(known[site] for site in counts if site not in hidden)
+        return len(hidden) < 2 or sum(counts[site] for site in hidden) < least or bool(np.any(few(remaining)))
 
     rest = sorted((count, site) for site, count in counts.items() if site not in hidden)
-    while hidden and rest and told_apart():
+    while hidden and rest and recoverable():
         hidden[rest.pop(0)[1]] = "so that a smaller site cannot be worked out from the totals"
     return hidden
 
@@ -52,11 +53,12 @@ def withheld(
 def complemented(
     kept: np.ndarray, people: Sequence[int], groups: np.ndarray, totals: np.ndarray
 ) -> np.ndarray:
-    """Which cells [site, feature] may be shown beside the totals over sites.
+    """Which cells [site, feature] may be shown together with the totals over sites (secondary suppression).
 
-    `kept` says which a site told of. `groups` [group, site, feature] are the people behind them, such as the
-    treated with a flag, and `totals` [group, feature] those of all sites. Where one site's cell would be
-    hidden alone, or few people in all, the next smallest site's is hidden too.
+    `kept` marks the cells that the sites reported. `groups` [group, site, feature] are the counts behind
+    them, such as treated people with a 0/1 feature equal to 1, and `totals` [group, feature] the counts over
+    all sites. If a single cell, or cells with few people overall, would be hidden, the cell of the next
+    smallest site is hidden too.
 
     >>> kept, groups = np.array([[True], [True], [False]]), np.array([[[30], [10], [0]]])
     >>> complemented(kept, [50, 20, 9], groups, np.array([[42]])).ravel().tolist()
@@ -66,8 +68,8 @@ def complemented(
     for feature in range(kept.shape[1]):
         for site in np.argsort(people, kind="stable"):
             hidden = ~shown[:, feature]
-            behind = totals[:, feature] - groups[:, ~hidden, feature].sum(axis=1)
-            if not hidden.any() or (hidden.sum() > 1 and not np.any(few(behind))):
+            remaining = totals[:, feature] - groups[:, ~hidden, feature].sum(axis=1)
+            if not hidden.any() or (hidden.sum() > 1 and not np.any(few(remaining))):
                 break
             shown[site, feature] = False
     return shown

@@ -1,4 +1,7 @@
-"""All sites in this process, in parallel. Messages still pass through the codec, so bytes are counted."""
+"""An engine with all sites in this process, answering in parallel threads.
+
+Messages are still encoded and decoded, so that the traffic is counted as between machines.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from unpooled.study import ALL_SITES, Study
 
 
 def open_sites(study: Study, tables: Mapping[str, Table] | None, limits: Limits) -> dict[str, Site]:
-    """Read and check every site's table before the first question."""
+    """Read and check the table of every site before the first question is sent."""
     sources: Mapping[str, Table] = tables if tables is not None else study.sites
     if not sources:
         raise StudyError(
@@ -28,9 +31,9 @@ def open_sites(study: Study, tables: Mapping[str, Table] | None, limits: Limits)
         )
     if ALL_SITES in sources:
         raise StudyError(
-            f"'{ALL_SITES}' is reserved for the row of all sites together",
+            f"'{ALL_SITES}' is reserved for the results of all sites together",
             found="a site with that name",
-            remedy="give the site another name",
+            remedy="rename the site",
         )
     return {name: open_site(name, source, study, limits) for name, source in sources.items()}
 

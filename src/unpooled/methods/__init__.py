@@ -1,1 +1,1 @@
-"""The methods, one folder each, with the same file names."""
+"""The estimation methods, one folder per method, with the same file names in each."""

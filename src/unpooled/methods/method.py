@@ -1,4 +1,4 @@
-"""What a method must offer, and how it is found by name."""
+"""The interface of a method, the registry of methods, and the validation of their settings."""
 
 from __future__ import annotations
 
@@ -28,73 +28,73 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Fit(Record):
-    """What a fit leaves at the coordinator, in standard units."""
+    """The result of a fit, in standard units."""
 
     draws: Draws
     site_effects: np.ndarray
     """Draws of the sites' average effects [K, site]."""
     diagnostics: Diagnostics
-    """How the fit went. What belongs to single sites is a `BySite`; bare lists and arrays are refused."""
+    """Diagnostics of the fit. Values by site must be `BySite`; bare lists and arrays raise `TypeError`."""
 
     def __post_init__(self) -> None:
         require_typed(self.diagnostics)
 
 
 class Method(Protocol):
-    """The face of a method's folder."""
+    """The interface that `METHOD` in every method's folder implements."""
 
     Settings: type[MethodSettings]
     Context: type
-    """A dataclass of what all parties share beside the settings."""
+    """A dataclass of the values that all parties share in addition to the settings."""
     takes_incomplete: bool
-    """Whether covariates listed as incomplete are used."""
+    """Whether the method uses covariates listed as incomplete."""
 
     def context(self, settings: Any, scaling: Scaling, seed: int) -> Any:
-        """The method's `Context`, made by the coordinator once the sites have agreed."""
+        """The method's `Context`, created by the coordinator after the sites have agreed."""
         ...
 
     def stages(self, settings: Any, context: Any) -> dict[str, Stage]:
-        """Every stage by name, the same at the coordinator and at the sites."""
+        """All stages by name, identical at the coordinator and at the sites."""
         ...
 
     def fit(self, settings: Any, context: Any, seed: int) -> Procedure[Fit]:
-        """The whole inference as a procedure."""
+        """The complete inference as a procedure."""
         ...
 
     def folds(self, settings: Any) -> int:
-        """The number of folds for which people are held out in turn; 0 if nobody is."""
+        """The number of cross-validation folds; 0 if no rows are held out."""
         ...
 
     def features(self, settings: Any, context: Any) -> int:
-        """The most numbers per person that any stage's statistics rest on, for the sites' limits."""
+        """The largest number of features per person in any stage's statistics, for the sites' limits."""
         ...
 
     def most_rounds(self, settings: Any) -> int:
-        """An upper bound on the rounds of `fit`, for progress bars and for custodians."""
+        """An upper bound on the rounds of `fit`, for progress bars and custodians."""
         ...
 
     def conditional_effects(
         self, settings: Any, context: Any, draws: Draws, rows: Rows, people: Rows
     ) -> np.ndarray:
-        """CATE draws [K, people]; they stay at the site."""
+        """CATE draws [K, people]; computed at the site and not sent."""
         ...
 
     def individual_effects(
         self, settings: Any, context: Any, draws: Draws, rows: Rows, people: Rows | None, seed: int
     ) -> np.ndarray:
-        """ITE draws [K, people] of people whose outcomes are known (None: the site's own)."""
+        """ITE draws [K, people] for people with known outcomes (None: the site's own rows)."""
         ...
 
 
 def find(name: str) -> Method:
-    """A method by the name a study gives it."""
+    """Look up a method by name."""
     if name not in METHODS:
         raise StudyError("the method must be known", found=f"method '{name}'", remedy=nearest(name, METHODS))
     return import_module(METHODS[name]).METHOD
 
 
 def with_settings(study: Study, name: str, values: dict[str, Any], seed: int | None = None) -> Study:
-    """The study with this method, every setting checked and spelled out, so equal studies hash equally."""
+    """The study with this method and explicit, validated settings, so that equal studies hash equally."""
     settings = settings_of(find(name), values)
     method = {"name": name, **settings.model_dump(mode="json")}
     chosen = study.seed if seed is None else seed
@@ -102,12 +102,12 @@ def with_settings(study: Study, name: str, values: dict[str, Any], seed: int | N
 
 
 def spelled_out(study: Study) -> Study:
-    """The study with every setting of its own method."""
+    """The study with every setting of its method made explicit."""
     return with_settings(study, study.method.name, study.method.settings)
 
 
 def settings_of(method: Method, values: dict[str, Any]) -> Any:
-    """Checked settings; an unknown key names the nearest known one."""
+    """Validate settings; for an unknown name the error suggests the nearest known one."""
     try:
         return method.Settings(**values)
     except ValidationError as error:
@@ -118,6 +118,6 @@ def settings_of(method: Method, values: dict[str, Any]) -> Any:
             raise StudyError("every setting must be known", found=f"setting '{key}'", remedy=remedy) from None
         if not problem["loc"]:
             found = problem["msg"].removeprefix("Value error, ")
-            raise StudyError("every setting must apply", found=found, remedy="leave it out") from None
+            raise StudyError("every setting must have an effect", found=found, remedy="remove it") from None
         found = f"{key} = {problem['input']!r}: {problem['msg']}"
         raise StudyError(f"setting '{key}' must be valid", found=found, remedy=f"correct '{key}'") from None

@@ -1,4 +1,4 @@
-"""What the settings of all methods share."""
+"""The base class of all methods' settings."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict, model_validator
 
 Conditions = tuple[tuple[tuple[str, ...], dict[str, tuple[object, ...]]], ...]
-"""Settings that have an effect only with some values of other settings: their names, and those values.
+"""Settings that have an effect only for certain values of other settings: names, and required values.
 
-A setting that is listed more than once has an effect where any of its conditions hold.
+A setting that is listed more than once has an effect if any of its conditions holds.
 """
 
 
 class MethodSettings(BaseModel):
-    """Settings are checked when the study is read, before anything is sent."""
+    """Settings of a method, validated when the study is read, before anything is sent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     applies: ClassVar[Conditions] = ()
+    """Conditions under which settings have an effect; setting one that has none is an error."""
 
     @model_validator(mode="after")
     def _every_setting_applies(self) -> MethodSettings:
@@ -30,7 +31,7 @@ class MethodSettings(BaseModel):
         return self
 
     def _missed(self, needed: dict[str, tuple[object, ...]]) -> str | None:
-        """The first condition that does not hold, in words; None if all do."""
+        """A description of the first condition that does not hold; None if all hold."""
         for other, values in needed.items():
             if getattr(self, other) not in values:
                 allowed = " or ".join(repr(value) for value in values)

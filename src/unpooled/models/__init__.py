@@ -1,1 +1,1 @@
-"""What methods share: outcome families, average and individual effects, networks."""
+"""Model parts shared by the methods: outcome families, average and individual effects."""

@@ -1,4 +1,4 @@
-"""A site's average effect under each draw of the parameters."""
+"""Stages that return a site's average treatment effect under each draw of the parameters."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ REVEALS = "draws of the average effect at this site"
 
 
 class SampleAverage(Stage):
-    """The effect averaged over the site's people: the average effect of the sample.
+    """The sample average treatment effect: the effect averaged over the site's people.
 
-    The model has ``effect(draw, rows)`` [n], or [k, n] for a bundle of draws.
+    The model must provide ``effect(draw, rows)`` of shape [n], or [k, n] for a bundle of draws.
     """
 
     model: Any
@@ -31,13 +31,13 @@ class SampleAverage(Stage):
 
 
 class EffectModel(Protocol):
-    """Effects of a site's people under one draw, which may draw missing values by the key."""
+    """A model of the effects of a site's people under one draw; `key` may be used to draw missing values."""
 
     def effect(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, " n"]: ...
 
 
 class PopulationAverage(Stage):
-    """The effect averaged with the weights of a Bayesian bootstrap: the average effect of the population."""
+    """The population average treatment effect: the effect averaged with Bayesian bootstrap weights."""
 
     model: EffectModel
     reveals: ClassVar[str] = REVEALS

@@ -1,6 +1,6 @@
-"""Outcome families: numbers with Gaussian noise, 0/1 outcomes by a probit or a logit, Poisson counts.
+"""Outcome families: Gaussian, 0/1 outcomes with a probit or logit link, and Poisson counts.
 
-Sites standardise every outcome. A family reads it back on its own scale; effects are in standard units.
+Sites standardise every outcome. A family converts it back to its own scale; effects are in standard units.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from unpooled.maths.normal import log_probit
 from unpooled.protocol.rows import Rows
 
 LEAST = 1e-6
-"""No probability is nearer to 0 or 1."""
+"""Probabilities are kept at least this far from 0 and 1."""
 STEEPEST = 15.0
-"""Log of the largest rate."""
+"""Log of the largest Poisson rate."""
 
 
 class WorkingResponse(NamedTuple):
-    """An outcome as the model linearised about its predictor η sees it: η + residual, weighing so much."""
+    """The working response of iteratively reweighted least squares: η + residual, with its weight."""
 
     residual: Array
     weight: Array
@@ -36,16 +36,18 @@ class Gaussian(eqx.Module):
     """y = η + noise, already in standard units."""
 
     learns_noise: ClassVar[bool] = True
+    """Whether the family has a noise variance to be estimated."""
 
     def seen(self, standardised: Array) -> Array:
+        """The outcome on the family's own scale."""
         return standardised
 
     def start(self) -> float:
-        """η where nothing is known but the mean."""
+        """η of the overall mean, used as a starting value."""
         return 0.0
 
     def mean(self, predictor: Array, variance: Array | float = 0.0) -> Array:
-        """E[y] where η is normal with this mean and variance."""
+        """E[y] for a normal η with this mean and variance."""
         return predictor
 
     def working(self, outcome: Array, predictor: Array) -> WorkingResponse:
@@ -55,6 +57,7 @@ class Gaussian(eqx.Module):
         return -0.5 * ((outcome - predictor) ** 2 / noise + jnp.log(2.0 * jnp.pi * noise))
 
     def standardised(self, difference: Array) -> Array:
+        """A difference of outcomes in standard units."""
         return difference
 
 
@@ -78,7 +81,7 @@ class Probit(eqx.Module):
         return log_probit(jnp.where(outcome > 0.5, predictor, -predictor))
 
     def working(self, outcome: Array, predictor: Array) -> WorkingResponse:
-        """Fisher's scoring."""
+        """Fisher scoring."""
         rate = jnp.clip(ndtr(predictor), LEAST, 1.0 - LEAST)
         slope = jnp.maximum(jst.norm.pdf(predictor), LEAST)
         return WorkingResponse((outcome - rate) / slope, slope**2 / (rate * (1.0 - rate)))
@@ -144,33 +147,34 @@ class Poisson(eqx.Module):
 
 
 ClosedFamily = Gaussian | Probit | Poisson
-"""Families whose mean over a normal predictor has a closed form."""
+"""Families whose mean over a normal η has a closed form."""
 Family = ClosedFamily | Logit
 
 
 def family_of(name: str, mean: float, sd: float, *, link: Literal["probit", "logit"] = "probit") -> Family:
-    """The family a study names; `mean` and `sd` are those of the outcome before it was standardised."""
+    """Look up a family by name; `mean` and `sd` are those of the outcome before standardisation."""
     if name == "continuous":
         return Gaussian()
     binary = Probit if link == "probit" else Logit
-    made = {"binary": binary, "count": Poisson}[name]
-    return made(jnp.asarray(mean), jnp.asarray(sd))
+    family = {"binary": binary, "count": Poisson}[name]
+    return family(jnp.asarray(mean), jnp.asarray(sd))
 
 
 def individual_effect(
     family: Family, both: Float[Array, "n 2"], noise: Array, rows: Rows, correlation: Array, key: Array
 ) -> Float[Array, " n"]:
-    """(2w − 1)(y − y_mis): y_mis is drawn from the other arm, its noise correlated with the observed one.
+    """Draw (2w − 1)(y − y_mis), where y_mis is the outcome in the other arm.
 
-    0/1 outcomes and counts have no additive noise, so for them the two outcomes are independent.
+    For Gaussian outcomes the noise of y_mis has the given correlation with the observed noise. 0/1 outcomes
+    and counts have no additive noise, so their two outcomes are drawn independently.
     """
     arm, person = rows.treatment.astype(int), jnp.arange(len(both))
     seen, other = family.seen(rows.outcome), both[person, 1 - arm]
     if isinstance(family, Gaussian):
         sd = jnp.sqrt(noise)
         own = (seen - both[person, arm]) / sd[arm]
-        apart = jnp.sqrt(1.0 - correlation**2) * jax.random.normal(key, own.shape)
-        missing = other + sd[1 - arm] * (correlation * own + apart)
+        independent = jnp.sqrt(1.0 - correlation**2) * jax.random.normal(key, own.shape)
+        missing = other + sd[1 - arm] * (correlation * own + independent)
     else:
         missing = family.draw(other, key)
     return family.standardised((2.0 * rows.treatment - 1.0) * (seen - missing))

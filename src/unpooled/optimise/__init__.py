@@ -1,1 +1,1 @@
-"""How the coordinator moves θ: procedures that know stages, but no method."""
+"""Optimisation at the coordinator: procedures that minimise an objective, independent of any method."""

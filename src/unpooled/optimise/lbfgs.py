@@ -1,4 +1,4 @@
-"""SciPy's L-BFGS-B for deterministic stages: a batch of problems in lockstep, one evaluation one exchange."""
+"""SciPy's L-BFGS-B for deterministic objectives: a batch of problems, evaluated together in lockstep."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from unpooled.protocol.stage import Objective
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to stop: at most so many evaluations, or when a step lowers the objective by less than this.
-
-    The problems after the first stop at `coarser` times the tolerance.
-    """
+    """Stopping criteria."""
 
     evaluations: int = 60
+    """Maximum number of evaluations of the objective."""
     tolerance: float = 1e-2
+    """Stop when a step lowers the objective by less than this."""
     coarser: float = 1.0
+    """Factor on the tolerance for all problems after the first."""
 
 
 _NATS = 1e6
+"""Divisor of the objective. SciPy's ftol is relative to max(|J|, 1); after division it is absolute."""
 _WALL = 100.0
-"""How much worse, in nats, a point where Cholesky failed is told to be: high enough for the line search to
-turn back, low enough for the step it interpolates not to vanish."""
+"""Penalty, in nats above the best value, returned where Cholesky failed: large enough for the line search to
+backtrack, small enough for the interpolated step not to vanish."""
 
 
 class _AskTell:
-    """SciPy's minimiser in a thread of its own, so that many can wait for one exchange."""
+    """SciPy's minimiser in its own thread, so that several can wait for the same exchange."""
 
     def __init__(self, start: np.ndarray, evaluations: int, tolerance: float) -> None:
         self._points: queue.Queue[np.ndarray | Exception | None] = queue.Queue()
         self._values: queue.Queue[tuple[float, np.ndarray] | None] = queue.Queue()
-        # SciPy's ftol is relative to max(|J|, 1): a large divisor makes it absolute, in nats.
         options = {
             "maxfun": evaluations,
             "maxiter": evaluations,
@@ -57,7 +57,7 @@ class _AskTell:
             minimize(self._evaluate, start, jac=True, method="L-BFGS-B", options=options)
         except InterruptedError:
             return
-        except Exception as error:  # handed to the coordinator's thread, which would otherwise wait for ever
+        except Exception as error:  # re-raised in the coordinator's thread, which would otherwise block
             self._points.put(error)
             return
         self._points.put(None)
@@ -85,10 +85,10 @@ class _AskTell:
 def lbfgs(
     name: str, objective: Objective, starts: Arrays, axes: np.ndarray, fixed: Arrays, stopping: Stopping
 ) -> Procedure[Minima]:
-    """Minimise a batch of problems in lockstep: each evaluation of all of them is one pair of exchanges.
+    """Minimise a batch of problems in lockstep; one evaluation of all problems is one pair of exchanges.
 
-    `axes` [problem, parameter, axis]: unit steps, as far apart as each is expected to be from its optimum.
-    Descent in those units is well conditioned, and rounds are what sites feel.
+    `axes` [problem, parameter, axis] preconditions each problem: the columns are steps as long as the
+    expected distance to the optimum. Good conditioning keeps the number of rounds small.
     """
     flat, unravel = flatten(starts)
     tolerances = stopping.tolerance * np.where(np.arange(len(flat)) == 0, 1.0, stopping.coarser)
@@ -108,7 +108,7 @@ def lbfgs(
                     active.discard(index)
                 else:
                     points[index] = flat[index] + axes[index] @ point
-            # SciPy counts only whole line searches; rounds are promised, so the count is kept here.
+            # SciPy checks its limit only between line searches; counting here makes the limit exact.
             if not active or evaluations == stopping.evaluations:
                 break
             evaluations += 1
@@ -138,8 +138,8 @@ def lbfgs(
     if not np.all(np.isfinite(best)):
         raise FitError(
             f"stage '{name}' must have a finite objective",
-            found="no finite value from any point tried",
-            remedy="look for columns with extreme values, or fewer covariates than people",
+            found="no finite value at any point tried",
+            remedy="check for columns with extreme values, or use fewer covariates than people",
         )
     free = unravel(np.stack([point for point, _ in kept]))
     statistics = jax.tree.map(lambda *leaves: np.stack(leaves), *[statistics for _, statistics in kept])

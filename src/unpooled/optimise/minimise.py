@@ -1,4 +1,4 @@
-"""Down a deterministic objective: first in units guessed beforehand, then in units of its curvature."""
+"""Minimise a deterministic objective with L-BFGS, preconditioned first by prior scales, then by a Hessian."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from unpooled.protocol.records import Arrays
 from unpooled.protocol.stage import Objective
 
 STRETCH = 15
-"""Evaluations before the curvature is looked at (again): by then the old units hold the descent up."""
+"""Re-precondition with the Hessian every 15 evaluations."""
 
 
 def minimise(
     name: str, objective: Objective, starts: Arrays, scales: Arrays, fixed: Arrays, stopping: Stopping
 ) -> Procedure[Minima]:
-    """L-BFGS on a batch of like problems (a whole and its folds); the first problem's curvature serves all.
+    """Minimise a batch of similar problems (the full data and its folds) with L-BFGS.
 
-    `scales` is how far each parameter is expected to be from its optimum. Where more than one stretch of
-    evaluations is allowed, each further one begins with a Hessian, which costs one of them and saves dozens.
+    `scales` is the expected distance of each parameter from its optimum; it preconditions the first
+    evaluations. After every `STRETCH` evaluations all problems are preconditioned with the Hessian of the
+    first problem, which counts as one evaluation.
     """
     axes = np.stack([np.diag(unit) for unit in ravel(scales)])
     free, spent, history, slopes = starts, 0, [], []
@@ -43,9 +44,9 @@ def minimise(
 
 
 def curved_axes(hessian: np.ndarray) -> np.ndarray:
-    """|H|^{−½}, one axis per column: in these units a bowl is round, and a saddle is as steep as a bowl.
+    """|H|^{−½}, one axis per column: in these coordinates the Hessian has eigenvalues ±1.
 
-    Eigenvalues under one, the least that priors of unit width leave, are taken as one.
+    Eigenvalues of absolute value below one, the curvature of a prior of unit width, are replaced by one.
     """
     values, vectors = np.linalg.eigh(hessian)
     return vectors / np.sqrt(np.maximum(np.abs(values), 1.0))

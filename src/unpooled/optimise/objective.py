@@ -1,4 +1,8 @@
-"""Algorithm 1 and its collapsed sibling: J(θ) and its gradient from one exchange, or from two."""
+"""Evaluate an objective J(θ) = F(θ, Σ_s S_s(θ)) over the sites: its value, gradient and Hessian.
+
+`evaluate` takes one exchange for scalar statistics (the paper's Algorithm 1) and two otherwise. The module
+also converts batches of parameter trees to matrices, and defines `Minima`, the result of all optimisers.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(name: str, objective: Objective, free: Arrays, fixed: Arrays) -> Procedure[Evaluation]:
-    """In one exchange or two."""
+    """J and its gradient for a batch of θ: in one exchange if `objective.one_exchange`, otherwise in two."""
     parameters = Parameters(free, fixed)
     if objective.one_exchange:
         batch = len(jax.tree.leaves(free)[0])
@@ -45,7 +49,7 @@ def evaluate(name: str, objective: Objective, free: Arrays, fixed: Arrays) -> Pr
 def _value_and_slopes(
     leaves: tuple[Arrays, Arrays, Statistics], objective: Objective
 ) -> tuple[Array, Arrays, Statistics]:
-    """F, and its slopes in θ and in S."""
+    """F and its gradients with respect to θ and S."""
     free, fixed, statistics = leaves
 
     def value(free: Arrays, statistics: Statistics) -> Array:
@@ -58,7 +62,7 @@ def _value_and_slopes(
 def curvature(
     name: str, objective: Objective, free: Arrays, fixed: Arrays, step: float = 1e-5
 ) -> Procedure[np.ndarray]:
-    """The Hessian of J at one θ, by differences of exact gradients, all directions in one message."""
+    """The Hessian of J at one θ, by finite differences of exact gradients, all in one batch."""
     flat, unravel = flatten(jax.tree.map(lambda leaf: np.asarray(leaf)[None], free))
     size = flat.shape[1]
     points = np.concatenate([flat, flat + step * np.eye(size)])
@@ -70,7 +74,7 @@ def curvature(
 
 
 def flatten(batch: Arrays) -> tuple[np.ndarray, Callable[[np.ndarray], Arrays]]:
-    """A batch of trees as the rows of a matrix, and the way back."""
+    """A batch of trees as the rows of a matrix, and the inverse function."""
     leaves, treedef = jax.tree.flatten(batch)
     shapes = [np.shape(leaf)[1:] for leaf in leaves]
     ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
@@ -92,13 +96,13 @@ def ravel(batch: Arrays) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Minima:
-    """The best point of each problem in a batch, its value, and the statistics there."""
+    """The best point found for each problem of a batch, with its value and statistics."""
 
     free: Arrays
     values: np.ndarray
     statistics: Statistics | None
     evaluations: int
     history: tuple[float, ...]
-    """The first problem's best value so far, by evaluation."""
+    """Best value of the first problem so far, by evaluation."""
     slopes: tuple[float, ...] = ()
-    """Length of its gradient there, in units of the descent; of a noisy bound none is told."""
+    """Norm of the first problem's preconditioned gradient, by evaluation; empty for stochastic bounds."""

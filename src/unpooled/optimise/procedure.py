@@ -1,4 +1,4 @@
-"""Procedures: generators that yield questions and receive combined replies; methods are built from them."""
+"""Procedures: generators that yield questions and receive the combined replies of all sites."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Procedure = Generator[Question, Message, T]
 
 @dataclass(frozen=True)
 class Noted(Question):
-    """A question with the objective reached so far, for progress reports; only the question travels."""
+    """A question annotated with the current objective for progress reports; only the question is sent."""
 
     question: Question
     objective: float
 
 
 def noted(procedure: Procedure[T], objective: float) -> Procedure[T]:
-    """The same procedure, its questions annotated with the objective."""
+    """Annotate every question of a procedure with the objective."""
     reply: Any = None
     while True:
         try:
@@ -43,33 +43,33 @@ def noted(procedure: Procedure[T], objective: float) -> Procedure[T]:
 
 
 def plain(question: Question) -> tuple[Question, float | None]:
-    """The question that travels, and the objective if it was noted."""
+    """The question to send, and the objective if it is annotated."""
     return (question.question, question.objective) if isinstance(question, Noted) else (question, None)
 
 
 def ask(stage: str, parameters: Parameters) -> Procedure[Statistics]:
-    """S(θ) for a batch of θ, combined over the sites."""
+    """Request S(θ) for a batch of θ, combined over the sites."""
     reply = yield Ask(stage, parameters)
     assert isinstance(reply, Statistics)
     return reply
 
 
 def vjp(stage: str, parameters: Parameters, cotangent: Statistics) -> Procedure[Gradient]:
-    """Σ_s (∂S_s/∂θ)ᵀ·cotangent for a batch of θ."""
+    """Request Σ_s (∂S_s/∂θ)ᵀ·cotangent for a batch of θ."""
     reply = yield Vjp(stage, parameters, cotangent)
     assert isinstance(reply, Gradient)
     return reply
 
 
 def ask_each(question: Question) -> Procedure[dict[str, Any]]:
-    """Every site's own reply, by name."""
+    """Request the individual reply of every site, by name."""
     reply = yield question
     assert isinstance(reply, SiteReplies)
     return reply.replies
 
 
 def side_by_side(*procedures: Procedure[Any]) -> Procedure[list[Any]]:
-    """Several procedures in lockstep, their questions in one exchange: as many rounds as the longest."""
+    """Run procedures in lockstep, combining their questions; the longest determines the number of rounds."""
     results: list[Any] = [None] * len(procedures)
     waiting: dict[int, Question] = {}
 

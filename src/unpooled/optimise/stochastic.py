@@ -1,4 +1,4 @@
-"""Adam or Adagrad on a stochastic bound, as in the paper, until its smoothed value no longer improves."""
+"""Adam or Adagrad on a stochastic bound, as in the paper, until the smoothed bound stops improving."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from unpooled.protocol.stage import Objective
 
 @dataclass(frozen=True)
 class Plateau:
-    """The last `window` rounds are, on average, under `errors` standard errors below the window before."""
+    """Stopping rule: the mean over a window improves on the previous window by less than `errors` s.e."""
 
     window: int = 50
     errors: float = 2.0
 
     def reached(self, history: Sequence[float]) -> bool:
-        """Judged once per window, and by the values alone, so that a replay stops in the same round."""
+        """Checked once per window and from the values alone, so that a replay stops in the same round."""
         if len(history) < 2 * self.window or len(history) % self.window:
             return False
         last = np.asarray(history[-self.window :])
@@ -50,11 +50,11 @@ def stochastic(
     plateau: Plateau | None = PLATEAU,
     fixed: Arrays | None = None,
 ) -> Procedure[Minima]:
-    """Follow a stochastic bound: every round has its own key, folded from the seed and the round.
+    """Minimise a stochastic bound; the random key of a round is derived from the seed and the round number.
 
-    The result is the mean of the last rounds' θ, which the noise of single rounds moves less than the last θ.
-    `fixed` may say what else is fixed, for several problems in lockstep: they share the start and the
-    keys, and go on until their mean no longer improves.
+    The result is the average of θ over the last rounds, which is less noisy than the last θ. `fixed` may hold
+    further fixed parameters for a batch of problems run in lockstep; they share the start and the keys, and
+    stop when their mean bound stops improving.
     """
     optimiser, update = _optimiser(rule, rate)
     rest = fixed or {}
@@ -84,7 +84,7 @@ def stochastic(
 
 @cache
 def _optimiser(rule: str, rate: float) -> tuple[optax.GradientTransformation, Any]:
-    """The rule and its compiled step: the same for every fit, so that a second one compiles nothing."""
+    """The optimiser and its compiled update, cached so that later fits need no recompilation."""
     optimiser = optax.adam(rate) if rule == "adam" else optax.adagrad(rate)
     return optimiser, jax.jit(optimiser.update)
 

@@ -1,3 +1,3 @@
-"""What all parties agree on: messages, their bytes, stages, and what an engine must do."""
+"""The protocol shared by all parties: messages, their encoding, stages, and the engine interface."""
 
-import unpooled.maths  # noqa: F401  (float64 before any array is made)
+import unpooled.maths  # noqa: F401  (enables float64 before any array is created)

@@ -1,4 +1,4 @@
-"""A batch of θ, one after another in chunks of one size: one compilation serves every batch."""
+"""Evaluate a function over a batch of θ in chunks of a fixed size, so it is compiled only once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from jaxtyping import Array, PyTree
 
 T = TypeVar("T")
 CHUNK = 16
-"""θ of one call: a few folds leave most of it empty at no cost, a Hessian fills it several times."""
+"""Number of θ per compiled call. Unused slots cost nothing; a Hessian needs several chunks."""
 
 
 def one_by_one(function: Callable[..., T], batch: PyTree, *shared: Any) -> T:
-    """`function(θ, *shared)` for each θ of a batch, compiled together; `function` is a module's own."""
+    """Evaluate `function(θ, *shared)` for each θ of a batch.
+
+    `function` is a static argument of `jit`, so pass a module-level function: a new lambda recompiles.
+    """
     size = len(jax.tree.leaves(batch)[0])
     parts = []
     for start in range(0, size, CHUNK):
@@ -29,8 +32,8 @@ def one_by_one(function: Callable[..., T], batch: PyTree, *shared: Any) -> T:
     return parts[0] if len(parts) == 1 else jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
 
 
-# A loop, not vmap: memory stays that of one θ (docs/decisions/0004). Its length is a number, not a
-# shape, so a chunk that is not full costs no more than the θ in it.
+# A loop rather than vmap keeps the memory use at that of one θ (docs/decisions/0004). The trip count is
+# traced, not a shape, so a partly filled chunk costs no more than the θ in it.
 @partial(jax.jit, static_argnums=0)
 def _compiled(function: Callable[..., T], chunk: PyTree, count: Array, shared: tuple[Any, ...]) -> T:
     def compute(index: Array | int) -> T:

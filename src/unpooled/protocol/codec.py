@@ -1,4 +1,4 @@
-"""Messages as bytes: msgpack for structure, raw little-endian buffers for arrays. No pickle."""
+"""Encode messages as bytes: msgpack for structure, raw little-endian buffers for arrays, no pickle."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from unpooled.study import ColumnRoles, Description, Schema
 _ARRAY, _RECORD, _TUPLE = 1, 2, 3
 _DTYPES = ("<f8", "<f4", "<i8", "<i4", "|b1", "|u1", "<u4", "<u8")
 _PLAIN = {kind.__name__: kind for kind in (ColumnRoles, Description, Schema, Pattern)}
-"""What may travel beside the protocol's own records."""
+"""Types that may be encoded in addition to subclasses of `Record`."""
 
 
 def _known(name: str) -> type | None:
-    """A class that may travel, by its name: one of these, or any `Record`."""
+    """Look up an encodable class by name; None if there is none."""
     return _PLAIN.get(name) or _records(Record).get(name)
 
 
@@ -35,12 +35,12 @@ def _records(base: type) -> dict[str, type]:
 
 
 def encode(message: Message) -> bytes:
-    """A message as bytes; anything that is not data is refused here, at the sender."""
+    """Encode a message. Values other than arrays, numbers, text and known records raise `MessageError`."""
     return _nested(message)
 
 
 def decode(payload: bytes) -> Message:
-    """Bytes as a message; anything outside the vocabulary is refused."""
+    """Decode a message. Bytes that do not hold a message of the protocol raise `MessageError`."""
     try:
         message = msgpack.unpackb(payload, ext_hook=_unpack, strict_map_key=False)
     except MessageError:
@@ -56,7 +56,7 @@ def _undecodable(found: str) -> MessageError:
     return MessageError(
         "the bytes must hold one message of the protocol",
         found=found,
-        remedy="run one version on every party",
+        remedy="run the same version of unpooled at every party",
     )
 
 
@@ -87,7 +87,7 @@ def _array_bytes(array: np.ndarray) -> bytes:
     dtype = array.dtype.newbyteorder("<").str
     if dtype not in _DTYPES:
         raise MessageError(
-            "an array must be of numbers", found=f"dtype {array.dtype}", remedy="report this as a bug"
+            "an array must be numeric", found=f"dtype {array.dtype}", remedy="report this as a bug"
         )
     header = _nested([dtype, list(array.shape)])
     return bytes([len(header)]) + header + np.ascontiguousarray(array, dtype=dtype).tobytes()
@@ -98,7 +98,7 @@ def _unpack(code: int, payload: bytes) -> Any:
         length = payload[0]
         dtype, shape = msgpack.unpackb(payload[1 : 1 + length])
         if dtype not in _DTYPES:
-            raise _undecodable("an array of an unknown type")
+            raise _undecodable("an array with an unknown dtype")
         return np.frombuffer(payload, dtype=dtype, offset=1 + length).reshape(shape)
     inner = msgpack.unpackb(payload, ext_hook=_unpack, strict_map_key=False)
     if code == _TUPLE:

@@ -1,4 +1,4 @@
-"""What the coordinator needs of an engine: the sites' names, and an exchange with all of them."""
+"""The interface between the coordinator and an engine, which delivers messages to the sites."""
 
 from __future__ import annotations
 
@@ -12,33 +12,36 @@ from unpooled.study import Study
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of one exchange with one site."""
+    """Bytes sent to and received from one site in one exchange."""
 
     down: int
     up: int
 
 
 class Engine(Protocol):
-    """How messages travel. An exchange raises `SiteLost` when a site is unreachable."""
+    """Delivers questions to the sites and returns their replies.
+
+    An exchange raises `SiteLost` when a site is unreachable.
+    """
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """The sites' names, in a fixed order."""
+        """Names of the sites, in a fixed order."""
         ...
 
     def go_on_without(self, site: str) -> None:
-        """Leave a site out from now on; the study starts again with the others."""
+        """Exclude a site from now on; the study restarts with the remaining sites."""
         ...
 
     def exchange(self, question: Question) -> tuple[dict[str, Reply], dict[str, Traffic]]:
-        """Ask every site; return replies and bytes by site, in the order of `sites`."""
+        """Send a question to every site; return replies and traffic by site, in the order of `sites`."""
         ...
 
 
 @runtime_checkable
 class RemoteSites(Protocol):
-    """Sites that are not in this process."""
+    """Sites outside this process."""
 
     def engine(self, study: Study) -> AbstractContextManager[Engine]:
-        """An engine for this study, to be used in a `with` block."""
+        """Return an engine for this study as a context manager."""
         ...

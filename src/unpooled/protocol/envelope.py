@@ -1,4 +1,4 @@
-"""What a message travels in between organisations: of which study it is, and what a reply answers."""
+"""Envelopes for messages between organisations: they bind a message to its study, run and round."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from unpooled.errors import MessageError
 
 
 class Asked(NamedTuple):
-    """A question on its way to one site. `run` is a number used once, so that no old reply fits a new run."""
+    """A question addressed to one site."""
 
     study: str
-    """The study as JSON, without its tables: the site itself computes the hash of what it is asked for."""
+    """The study as JSON, without its tables; the site computes the study's hash from it."""
     run: bytes
+    """A nonce, so that replies from an earlier run are rejected."""
     round: int
     question: bytes
 
@@ -24,11 +25,11 @@ class Asked(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A reply on its way back."""
+    """A reply to an `Asked` envelope."""
 
     site: str
     digest: bytes
-    """Of the envelope that is answered."""
+    """SHA-256 of the sealed question that the reply answers."""
     reply: bytes
 
     def seal(self) -> bytes:
@@ -40,13 +41,13 @@ def open_question(sealed: bytes) -> Asked:
 
 
 def open_reply(sealed: bytes, asked: bytes, site: str) -> bytes:
-    """The reply inside, if it is this site's and answers this very question."""
+    """Return the enclosed reply, after checking that it comes from this site and answers this question."""
     found = Answered(*_open(sealed, (str, bytes, bytes)))
     if found.site != site or found.digest != digest(asked):
         raise MessageError(
-            "a reply must answer the question that was put",
-            found=f"a reply of another site or to another question, from '{site}'",
-            remedy="look at the site's machine: an old reply was sent again",
+            "a reply must answer the question that was sent",
+            found=f"a reply from another site or to another question, received from '{site}'",
+            remedy="check the site's machine: it may have sent an old reply again",
         )
     return found.reply
 
@@ -62,6 +63,8 @@ def _open(sealed: bytes, kinds: tuple[type, ...]) -> list[Any]:
         parts = None
     if not isinstance(parts, list) or [type(part) for part in parts] != list(kinds):
         raise MessageError(
-            "an envelope must hold one message", found="other bytes", remedy="run one version on every party"
+            "an envelope must hold one message",
+            found="other bytes",
+            remedy="run the same version of unpooled at every party",
         )
     return parts

@@ -1,4 +1,4 @@
-"""The only things that travel between the coordinator and the sites.
+"""The messages exchanged between the coordinator and the sites; nothing else is sent.
 
 Every reply class states what it reveals, and no reply holds a row. Every question class names the class of
 its reply. A new message joins here, with these two classes, and in `unpooled.site.answer`, which computes
@@ -23,7 +23,7 @@ from unpooled.study import ColumnRoles, Description, Schema, Study
 
 @dataclass(frozen=True)
 class Message(Record):
-    """Base of questions and replies."""
+    """Base class of questions and replies."""
 
     reveals: ClassVar[str] = "nothing about any person"
 
@@ -33,10 +33,10 @@ class Message(Record):
 
 @dataclass(frozen=True)
 class Reply(Message):
-    """What a site sends back; `combine` turns the replies of all sites into what a procedure receives."""
+    """A message that a site sends back; `combine` merges the replies of all sites for the procedure."""
 
     added: ClassVar[bool] = False
-    """Whether replies are added over sites, so that their shapes have to agree."""
+    """Whether replies are summed over sites, which requires equal shapes."""
 
     @classmethod
     def combine(cls, replies: Mapping[str, Any]) -> Message:
@@ -64,7 +64,7 @@ class Summary(Reply):
 
 @dataclass(frozen=True)
 class Patterns(Reply):
-    """Reveals: by pattern of missing values, if enough people share it: number, means, covariances."""
+    """Reveals: number of people, means and covariances for each sufficiently common missingness pattern."""
 
     reveals: ClassVar[str] = (
         "for every pattern of missing values that enough people share: their number, and means and "
@@ -77,7 +77,7 @@ class Patterns(Reply):
 
 @dataclass(frozen=True)
 class Adopted(Reply):
-    """Reveals: nothing beyond the number of rows, which is known."""
+    """Reveals: nothing new; the number of rows is already known."""
 
     reveals: ClassVar[str] = "nothing new"
     rows: int
@@ -86,10 +86,10 @@ class Adopted(Reply):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Statistics(Reply):
-    """Reveals: what the stage says. Only the sum of `summed` over sites is needed; `per_site` is kept apart.
+    """Reveals: what the stage declares in its `reveals`.
 
-    A stage returns these for one θ; a reply has a leading batch axis. Combined over the sites, `summed` is
-    the sum and `per_site` is [batch, site, …].
+    `summed` is needed only as a sum over sites, `per_site` for each site separately. A stage returns both
+    for one θ; a reply has a leading batch axis. After combination `per_site` is [batch, site, …].
     """
 
     reveals: ClassVar[str] = "the stage's statistics (see the stage)"
@@ -107,7 +107,7 @@ class Statistics(Reply):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Gradient(Reply):
-    """Reveals: how this site's statistics move with the parameters, weighted by the cotangent."""
+    """Reveals: the derivative of this site's statistics with respect to θ, weighted by the cotangent."""
 
     reveals: ClassVar[str] = "a weighted derivative of the stage's statistics"
     added: ClassVar[bool] = True
@@ -133,7 +133,7 @@ class Refusal(Reply):
 
 @dataclass(frozen=True)
 class Replies(Reply):
-    """The replies to `Together`, in its order."""
+    """The replies to `Together`, in the same order."""
 
     reveals: ClassVar[str] = "what each of the replies inside reveals"
     replies: tuple[Message, ...]
@@ -141,7 +141,7 @@ class Replies(Reply):
 
 @dataclass(frozen=True)
 class SiteReplies(Message):
-    """The replies of all sites, by name, where each is needed by itself; it never travels."""
+    """The individual replies of all sites, by name. Used at the coordinator only, never sent."""
 
     replies: dict[str, Any]
 

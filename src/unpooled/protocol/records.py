@@ -1,4 +1,4 @@
-"""Typed records that travel inside messages or are stored with a fit; those that hold arrays are pytrees."""
+"""Typed records that are sent inside messages or stored with a fit; those with arrays are pytrees."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import jax
 import numpy as np
 
 Arrays = dict[str, Any]
-"""Arrays by name (some of them nested): NumPy at the coordinator, JAX beside the rows."""
+"""A possibly nested dictionary of arrays: NumPy at the coordinator, JAX at the sites."""
 
 
 class Record:
-    """Base of every dataclass that the codec may encode; a subclass is known to it by its name."""
+    """Base class of every dataclass that the codec may encode; the codec finds subclasses by name."""
 
 
 @jax.tree_util.register_dataclass
@@ -27,9 +27,9 @@ class Parameters(Record):
     """
 
     free: Arrays = field(default_factory=dict)
-    """What the optimiser moves; gradients are taken with respect to these."""
+    """Parameters that the optimiser updates; gradients are taken with respect to these."""
     fixed: Arrays = field(default_factory=dict)
-    """Everything else that all sites need, such as the held-out fold or a random key."""
+    """Other values that all sites need, such as the held-out fold or a random key."""
     per_site: Arrays = field(default_factory=dict)
 
     def at(self, site: int) -> Parameters:
@@ -42,15 +42,15 @@ class Parameters(Record):
 @partial(jax.tree_util.register_dataclass, data_fields=["shared", "by_site"], meta_fields=["model"])
 @dataclass(frozen=True)
 class Draws(Record):
-    """Posterior draws of a method's parameters, the draw first: shared [K, …], by site [K, site, …]."""
+    """Posterior draws of a method's parameters: `shared` is [K, …] and `by_site` is [K, site, …]."""
 
     shared: Arrays = field(default_factory=dict)
     by_site: Arrays = field(default_factory=dict)
     model: str = ""
-    """Which of a method's candidate models the draws belong to, if it has several."""
+    """Name of the candidate model that the draws belong to, for methods with several candidates."""
 
     def at(self, site: int) -> Arrays:
-        """All draws that concern one site, in one flat dictionary."""
+        """The shared draws and those of one site, in one flat dictionary."""
         return {**self.shared, **_at(self.by_site, site)}
 
 
@@ -60,7 +60,7 @@ def _at(arrays: Arrays, site: int) -> Arrays:
 
 @dataclass(frozen=True)
 class IncompleteColumn(Record):
-    """An incomplete covariate: its name, its kind, and the number of features it is encoded by."""
+    """An incomplete covariate: its name, its kind, and the number of features that encode it."""
 
     name: str
     kind: str
@@ -69,15 +69,15 @@ class IncompleteColumn(Record):
 
 @dataclass(frozen=True)
 class Scaling(Record):
-    """What the sites agree on before the fit: how columns are standardised, and how the sites compare."""
+    """The summary that the sites agree on before the fit: standardisation, site sizes and site moments."""
 
     mean: np.ndarray
-    """Of each feature of the complete covariates, over all sites."""
+    """Mean of each feature of the complete covariates, over all sites."""
     sd: np.ndarray
     outcome_mean: float
     outcome_sd: float
     correlation: np.ndarray
-    """Between the features of the complete covariates."""
+    """Correlation matrix of the features of the complete covariates."""
     binary_rate: np.ndarray
     """Share of ones of each 0/1 feature; NaN for numeric features."""
     site_moments: np.ndarray

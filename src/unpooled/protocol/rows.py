@@ -1,4 +1,4 @@
-"""The numeric face of a site's table, as stages see it: standardised, padded, cut into folds."""
+"""A site's table as numeric arrays for the stages: standardised, padded and assigned to folds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 
 class Rows(eqx.Module):
-    """A site's people. Padding rows have `present` 0 and never count."""
+    """The rows of one site. Padding rows have `present` equal to 0 and do not contribute to any sum."""
 
     covariates: Float[Array, "n d"]
     treatment: Float[Array, " n"]
@@ -18,12 +18,13 @@ class Rows(eqx.Module):
     fold: Int[Array, " n"]
     site: Int[Array, ""]
     incomplete: Float[Array, "n u"]
-    """Confounders with holes, 0 where missing: `seen` says where that is."""
+    """Incomplete confounders, 0 where a value is missing."""
     seen: Float[Array, "n u"]
+    """1 where a value of `incomplete` is observed, 0 where it is missing."""
 
 
 def padded_size(rows: int) -> int:
-    """The next of 16, 24, 32, 48, 64, 96, …: sites of like size share one compilation.
+    """Round up to one of 16, 24, 32, 48, 64, 96, …, so that sites of similar size share one compilation.
 
     >>> [padded_size(n) for n in (3, 17, 50, 100, 2000)]
     [16, 24, 64, 128, 2048]
@@ -38,9 +39,9 @@ def make_rows(
     covariates: np.ndarray, treatment: np.ndarray, outcome: np.ndarray, *, fold: np.ndarray, site: int,
     incomplete: np.ndarray | None = None,
 ) -> Rows:  # fmt: skip
-    """Pad to a shared shape; padding carries zeros and belongs to no fold. NaN in `incomplete` is a hole."""
+    """Pad to a shared shape with zeros and fold −1; NaN in `incomplete` marks a missing value."""
     count = len(treatment)
-    holes = np.zeros((count, 0)) if incomplete is None else incomplete
+    values = np.zeros((count, 0)) if incomplete is None else incomplete
     extra = padded_size(count) - count
 
     def pad(array: np.ndarray, value: float = 0.0) -> Array:
@@ -54,6 +55,6 @@ def make_rows(
         present=pad(np.ones(count)),
         fold=pad(fold.astype(np.int32), -1),
         site=jnp.asarray(site),
-        incomplete=pad(np.nan_to_num(holes)),
-        seen=pad((~np.isnan(holes)).astype(float), 1.0),
+        incomplete=pad(np.nan_to_num(values)),
+        seen=pad((~np.isnan(values)).astype(float), 1.0),
     )

@@ -1,4 +1,4 @@
-"""A stage: the part of a method that meets the rows, J(θ) = F(θ, Σ_s S_s(θ))."""
+"""Stages: the part of a method that runs on the rows, S_s in J(θ) = F(θ, Σ_s S_s(θ))."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from unpooled.protocol.rows import Rows
 
 
 class Stage(eqx.Module):
-    """S, computed beside the rows by a pure JAX function. Its array fields are the same at every party."""
+    """S, computed at the site by a pure JAX function. Array fields have the same values at every party."""
 
     reveals: ClassVar[str]
+    """What the statistics reveal about a site, in one sentence for custodians."""
 
     @abstractmethod
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
@@ -24,11 +25,11 @@ class Stage(eqx.Module):
 
 
 class Objective(Stage):
-    """A stage with a scalar F at the coordinator, to be minimised."""
+    """A stage with a scalar F, which the coordinator minimises."""
 
     one_exchange: ClassVar[bool] = False
-    """True when F = prior(θ) + S with a scalar S: the cotangent is then 1 before S is known, so value and
-    gradient come back in one exchange (the paper's Algorithm 1)."""
+    """True when F = prior(θ) + S with a scalar S. The cotangent is then always 1, so the value and the
+    gradient are obtained in one exchange (the paper's Algorithm 1)."""
 
     @abstractmethod
     def value(self, parameters: Parameters, statistics: Statistics) -> Float[Array, ""]:

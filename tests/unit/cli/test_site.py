@@ -94,7 +94,7 @@ def test_the_sites_own_limits_are_tried(study, asked, tmp_path):
     source = Source(path=str(study.parent / "site1.csv"))
     SiteFolder.create(tmp_path / "strict", "site1", source, limits=Limits(rows=31))
     told = run("review", asked, "--folder", tmp_path / "strict", "--refuse")
-    assert "would refuse: a site answers from at least 31 rows" in told.stdout
+    assert "would refuse: a site must have at least 31 rows" in told.stdout
     SiteFolder.create(tmp_path / "sharing", "site1", source, limits=Limits(rows=1, cell=1, share=0.2))
     told = run("review", asked, "--folder", tmp_path / "sharing", "--refuse")
     assert "features for 30 rows" in told.stdout

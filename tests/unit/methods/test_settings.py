@@ -47,9 +47,9 @@ def test_a_setting_without_effect_is_refused_and_both_settings_are_named(
 ) -> None:
     with pytest.raises(StudyError) as raised:
         settings_of(find(method), values)
-    assert raised.value.expected == "every setting must apply"
+    assert raised.value.expected == "every setting must have an effect"
     assert f"'{idle}' has no effect with {decides}" in raised.value.found
-    assert raised.value.remedy == "leave it out"
+    assert raised.value.remedy == "remove it"
 
 
 def test_a_study_is_refused_where_one_of_its_settings_has_no_effect() -> None:

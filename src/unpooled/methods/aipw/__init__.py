@@ -1,4 +1,4 @@
-"""AIPW: doubly robust averages, inverse propensity weights and plain differences, from sums over sites."""
+"""AIPW: doubly robust, inverse-probability-weighted and unadjusted estimates from sums over sites."""
 
 from unpooled.methods.aipw.method import METHOD
 

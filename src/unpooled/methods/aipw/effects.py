@@ -1,4 +1,4 @@
-"""Effects of people beside their table, under draws of the linear outcome regressions."""
+"""Conditional and individual effects at a site, under draws of the linear outcome regressions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from unpooled.protocol.rows import Rows
 
 
 def conditional(draws: Arrays, people: Rows) -> np.ndarray:
-    """Difference of the two regressions [K, people]; spread is that of their coefficients alone."""
+    """CATE draws [K, people]: the difference of the two regressions; only their coefficients vary."""
     both = draws["outcome"]
     return (both[:, 1] - both[:, 0]) @ np.asarray(features(people.covariates)).T
 
 
 def individual(draws: Arrays, people: Rows, seed: int) -> np.ndarray:
-    """(2w − 1)(y − y_mis) [K, people]: y_mis comes from the other arm's regression with normal noise."""
+    """ITE draws (2w − 1)(y − y_mis) [K, people], with y_mis from the other arm's regression plus noise."""
     both = np.swapaxes(draws["outcome"] @ np.asarray(features(people.covariates)).T, 1, 2)
     key = individual_key(seed, int(people.site))
     return np.asarray(_individual(both, draws["noise"], people, jax.random.split(key, len(both))))

@@ -1,4 +1,8 @@
-"""AIPW as a procedure: regressions without each fold, then one round of scores."""
+"""AIPW as a procedure: cross-fitted nuisance regressions, then one round of scores.
+
+The outcome regressions are linear with a ridge penalty and take one round. The propensities are logistic
+regressions, fitted by Newton steps that take one round each. `meta_analysis` and `diagnostics` reuse both.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +33,43 @@ from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Draws, Parameters
 
+EVERYBODY = -1
+"""An empty fold: a regression that leaves it out is fitted to all people."""
+STEPS = 8
+"""Maximum number of Newton rounds; four or five are typical."""
+ENOUGH = 1e-10
+"""Squared Newton decrement below which the last step is taken without evaluating it."""
+
+
+class Outcomes(NamedTuple):
+    """Linear regressions by arm; mean, precision and noise belong to the last entry of the batch."""
+
+    coefficients: np.ndarray
+    """Coefficients of every site, [batch, site, arm, feature]."""
+    mean: np.ndarray
+    precision: np.ndarray
+    """Posterior precision times the noise variance."""
+    noise: np.ndarray
+    """Residual variance."""
+
+
+class Propensity(NamedTuple):
+    """Coefficients of every site [batch, site, feature], and the convergence of the Newton steps."""
+
+    coefficients: np.ndarray
+    rounds: int
+    converged: bool
+
+
+class Nuisances(NamedTuple):
+    """The fitted nuisance regressions; `treatment` is None if the estimator needs no propensities."""
+
+    treatment: Propensity | None
+    outcome: Outcomes
+
 
 def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: float) -> Procedure[Fit]:
-    """`scale` is the outcome's sd: what is numbers is in the outcome's units."""
+    """Fit the nuisance regressions, then estimate; `scale` is the outcome's sd, the unit of diagnostics."""
     without = judged_without(settings.folds)
     treatment = None if settings.estimator == "difference" else without
     outcome = without if settings.estimator == "aipw" else np.array([EVERYBODY])
@@ -58,34 +96,17 @@ def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: fl
 
 
 def score_question(known: Nuisances, folds: int) -> Parameters:
-    """Every site gets its own coefficients of every fold: [1, site, fold, …]."""
+    """Parameters of the `scores` stage: each site's coefficients by fold, [1, site, fold, …]."""
     assert known.treatment is not None
     own = {"treatment": known.treatment.coefficients, "outcome": known.outcome.coefficients[:folds]}
-    each = {name: np.swapaxes(values, 0, 1)[None] for name, values in own.items()}
-    return Parameters(per_site=each)
-
-
-def site_draws(sites: Estimates, people: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """[K, m]: each site's normal, arranged so that the average over all people has its own error."""
-    share = people / people.sum()
-    return (
-        sites.estimate + independent_normals(count, share * sites.error, stream(seed, "site effects")) / share
-    )
-
-
-def propensity_summary(known: Nuisances, reply: Statistics) -> dict[str, Any]:
-    """How the propensities came about."""
-    steps = known.treatment or Propensity(np.zeros(0), 0, True)
-    return {
-        "newton": {"rounds": steps.rounds, "converged": steps.converged},
-        "clipped_propensities": int(reply.summed["clipped"].sum()),
-    }
+    per_site = {name: np.swapaxes(values, 0, 1)[None] for name, values in own.items()}
+    return Parameters(per_site=per_site)
 
 
 def _weight_question(known: Nuisances, pooling: PooledRegressions) -> Parameters:
-    """Without a treatment regression everybody's propensity is ½, so all weigh alike."""
-    alike = np.zeros((1, pooling.sites, pooling.width))
-    found = alike if known.treatment is None else known.treatment.coefficients
+    """Parameters of `weighted_outcomes`; without a propensity model all propensities are ½."""
+    equal = np.zeros((1, pooling.sites, pooling.width))
+    found = equal if known.treatment is None else known.treatment.coefficients
     return Parameters(per_site={"treatment": np.swapaxes(found, 0, 1)[None]})
 
 
@@ -94,42 +115,36 @@ def _require_two(people: np.ndarray) -> None:
         raise DataError(
             "weighted means need two people in each arm at every site",
             found="a site with fewer",
-            remedy="leave the site out, or estimator = 'aipw'",
+            remedy="leave the site out, or set estimator = 'aipw'",
         )
 
 
-EVERYBODY = -1
-"""The fold that nobody is in."""
+def site_draws(sites: Estimates, people: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Normal draws [K, m] of the sites' effects, jointly such that their average has the correct error."""
+    share = people / people.sum()
+    return (
+        sites.estimate + independent_normals(count, share * sites.error, stream(seed, "site effects")) / share
+    )
 
 
-class Outcomes(NamedTuple):
-    """Linear regressions by arm: coefficients of every batch entry, and of the last what draws need."""
-
-    coefficients: np.ndarray
-    """Every site's, [batch, site, arm, feature]."""
-    mean: np.ndarray
-    precision: np.ndarray
-    """In units of the noise variance."""
-    noise: np.ndarray
-    """Variance of the residuals."""
-
-
-class Nuisances(NamedTuple):
-    """What scores are made of; `treatment` is None where no propensity is asked for."""
-
-    treatment: Propensity | None
-    outcome: Outcomes
+def propensity_summary(known: Nuisances, reply: Statistics) -> dict[str, Any]:
+    """Diagnostics of the propensity model: Newton rounds, convergence, and number of clipped values."""
+    steps = known.treatment or Propensity(np.zeros(0), 0, True)
+    return {
+        "newton": {"rounds": steps.rounds, "converged": steps.converged},
+        "clipped_propensities": int(reply.summed["clipped"].sum()),
+    }
 
 
 def judged_without(folds: int) -> np.ndarray:
-    """Which fold each fit leaves out."""
+    """The fold that each nuisance fit leaves out."""
     return np.arange(folds) if folds > 1 else np.array([EVERYBODY])
 
 
 def nuisances(
     pooling: Pooling, ridge: float, treatment: np.ndarray | None, outcome: np.ndarray
 ) -> Procedure[Nuisances]:
-    """Without each of the folds named; the outcome's last entry is everybody's."""
+    """Fit both regressions without each of the given folds; the last outcome fit uses all people."""
     procedures: list[Procedure] = [regressions(pooling, outcome, ridge)]
     if treatment is not None:
         procedures.append(propensity(pooling, treatment, ridge))
@@ -138,7 +153,7 @@ def nuisances(
 
 
 def regressions(pooling: Pooling, without: np.ndarray, ridge: float) -> Procedure[Outcomes]:
-    """One round: nothing is asked of the rows that depends on a coefficient."""
+    """Ridge regressions of the outcome by arm, from normal equations: one round."""
     reply = yield from ask("outcome", Parameters(fixed={"without": without}))
     gram, score, rest = pooling.system(reply)
     _require_both_arms(rest["people"])
@@ -151,53 +166,39 @@ def regressions(pooling: Pooling, without: np.ndarray, ridge: float) -> Procedur
     return Outcomes(pooling.own(solution), solution[-1], precision[-1], noise[-1])
 
 
-def coefficient_draws(pooling: Pooling, fit: Outcomes, count: int, rng: np.random.Generator) -> Arrays:
-    """Draws of every site's outcome regressions of everybody, about their normal equations' solution."""
-    noise = rng.standard_normal((count, *fit.mean.shape))
-    root = np.swapaxes(np.linalg.cholesky(fit.precision), -1, -2)
-    apart = np.linalg.solve(root, noise[..., None])[..., 0]
-    spread = np.broadcast_to(fit.noise, (count, pooling.sites, 2))
-    return {
-        "outcome": pooling.own(fit.mean + np.sqrt(fit.noise)[..., None] * apart),
-        "noise": np.ascontiguousarray(spread),
-    }
-
-
 def _require_both_arms(people: np.ndarray) -> None:
     if np.any(people == 0):
         raise DataError(
             "both arms must have people outside every fold",
             found="an arm whose people are all in one fold",
-            remedy="folds = 1, or leave out sites with a single person in an arm",
+            remedy="set folds = 1, or leave out sites with a single person in an arm",
         )
 
 
-STEPS = 8
-"""Most rounds; four or five are usual."""
-ENOUGH = 1e-10
-"""Log likelihood still to be gained at which the last step is taken unseen: its error is the square of it."""
-
-
-class Propensity(NamedTuple):
-    """Every site's coefficients [batch, site, feature], and how the steps went."""
-
-    coefficients: np.ndarray
-    rounds: int
-    converged: bool
+def coefficient_draws(pooling: Pooling, fit: Outcomes, count: int, rng: np.random.Generator) -> Arrays:
+    """Normal draws of every site's outcome coefficients about the fit to all people."""
+    noise = rng.standard_normal((count, *fit.mean.shape))
+    root = np.swapaxes(np.linalg.cholesky(fit.precision), -1, -2)
+    deviation = np.linalg.solve(root, noise[..., None])[..., 0]
+    spread = np.broadcast_to(fit.noise, (count, pooling.sites, 2))
+    return {
+        "outcome": pooling.own(fit.mean + np.sqrt(fit.noise)[..., None] * deviation),
+        "noise": np.ascontiguousarray(spread),
+    }
 
 
 class NewtonState(NamedTuple):
-    """The best point of each regression so far, and the step to be tried from there."""
+    """The best point of each regression so far, and the next step to try."""
 
     point: np.ndarray
     step: np.ndarray
     value: np.ndarray
     gain: np.ndarray
-    """Twice the log likelihood that a Newton step promises; infinite after a step that went too far."""
+    """Squared Newton decrement, twice the predicted gain of the step; infinite after a rejected step."""
 
 
 def propensity(pooling: Pooling, without: np.ndarray, ridge: float) -> Procedure[Propensity]:
-    """From nothing to the mode; a step that lowers the likelihood is halved."""
+    """Ridge logistic regression of the treatment by Newton steps; a step that lowers the value is halved."""
     start = np.zeros(pooling.shape(len(without), 1))
     lowest = np.full(start.shape[:-1], -np.inf)
     state, number = NewtonState(start, np.zeros_like(start), lowest, -lowest), 0
@@ -207,14 +208,16 @@ def propensity(pooling: Pooling, without: np.ndarray, ridge: float) -> Procedure
         reply = yield from ask(
             "treatment", Parameters(fixed={"without": without}, per_site={"treatment": own})
         )
-        state = _advance(state, point, *_seen(pooling, reply, point, ridge))
+        state = _advance(state, point, *_newton_step(pooling, reply, point, ridge))
     near = state.gain <= ENOUGH
     found = pooling.own(state.point + np.where(near[..., None], state.step, 0.0))[:, :, 0]
     return Propensity(found, number, bool(np.all(near)))
 
 
-def _seen(pooling: Pooling, reply: Statistics, point: np.ndarray, ridge: float) -> tuple[np.ndarray, ...]:
-    """The penalised log likelihood at a point, the Newton step from it, and what that step promises."""
+def _newton_step(
+    pooling: Pooling, reply: Statistics, point: np.ndarray, ridge: float
+) -> tuple[np.ndarray, ...]:
+    """The penalised log likelihood at a point, the Newton step from it, and twice its predicted gain."""
     gram, score, rest = pooling.system(reply)
     weight = penalty(point.shape[-1], ridge)
     value = rest["likelihood"] - 0.5 * np.sum(weight * point**2, axis=-1)
@@ -226,11 +229,12 @@ def _seen(pooling: Pooling, reply: Statistics, point: np.ndarray, ridge: float) 
 def _advance(
     state: NewtonState, point: np.ndarray, value: np.ndarray, step: np.ndarray, gain: np.ndarray
 ) -> NewtonState:
+    """Accept the evaluated point, or go back and halve the step if the value fell."""
     worse = value < state.value - 1e-9 * (1.0 + np.abs(value))
-    back = worse[..., None]
+    rejected = worse[..., None]
     return NewtonState(
-        np.where(back, state.point, point),
-        np.where(back, 0.5 * state.step, step),
+        np.where(rejected, state.point, point),
+        np.where(rejected, 0.5 * state.step, step),
         np.where(worse, state.value, value),
         np.where(worse, np.inf, gain),
     )

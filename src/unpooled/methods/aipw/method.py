@@ -1,4 +1,4 @@
-"""AIPW's face: what the coordinator and the sites call."""
+"""AIPW's implementation of the `Method` interface."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from unpooled.protocol.stage import Stage
 
 
 class AIPWMethod:
-    """See `unpooled.methods.method.Method`. Average effects without a model of the posterior.
+    """See `unpooled.methods.method.Method`. Frequentist estimates of the average effect.
 
-    Outcome regressions are linear in the mean for every kind of outcome, 0/1 and counts included: where the
-    propensities are right the estimate is consistent all the same. They are also all that is known of single
-    people, whichever the estimator.
+    The outcome regressions are linear for every kind of outcome, including 0/1 outcomes and counts; if the
+    propensity model is correct, the doubly robust estimate is consistent regardless. Conditional and
+    individual effects are based on these regressions, whichever the estimator.
     """
 
     Settings = AIPWSettings

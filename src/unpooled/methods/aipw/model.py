@@ -1,6 +1,7 @@
-"""How regressions go together between sites, as the coordinator solves them.
+"""AIPW at the coordinator: normal equations pooled over sites, and estimates with standard errors.
 
-Batches of regressions are [batch, regression, …]: one of the treatment, two of the outcome (by arm).
+Batches of regressions are [batch, regression, …]: one regression of the treatment, two of the outcome (by
+arm). Estimates are computed per site, averaged over sites, or from all people as one stacked table.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from unpooled.maths.linear_algebra import unpack
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays
 
+ALPHA = 0.05
+"""Intervals have a level of 1 − ALPHA."""
+
 
 class System(NamedTuple):
-    """Normal equations, one for every entry of the leading axes, and what else was summed for them."""
+    """Normal equations along the leading axes, and the other sums that came with them."""
 
     gram: np.ndarray
     score: np.ndarray
@@ -25,24 +29,26 @@ class System(NamedTuple):
 
 
 class Pooling(Protocol):
-    """From replies to equations, and from their solutions to every site's own coefficients."""
+    """How regressions are shared between sites: builds normal equations and expands their solutions."""
 
     @property
     def sites(self) -> int: ...
 
     def shape(self, batch: int, regressions: int) -> tuple[int, ...]:
-        """Of the solutions."""
+        """Shape of the solutions."""
         ...
 
-    def system(self, reply: Statistics) -> System: ...
+    def system(self, reply: Statistics) -> System:
+        """The normal equations of an aggregated reply."""
+        ...
 
     def own(self, solution: np.ndarray) -> np.ndarray:
-        """[batch, site, regression, feature]."""
+        """Coefficients of each site, [batch, site, regression, feature]."""
         ...
 
 
 class PooledRegressions(NamedTuple):
-    """All sites have the same coefficients, but for an intercept of their own where `offsets`."""
+    """The same coefficients at all sites, with a separate intercept for each site if `offsets`."""
 
     sites: int
     width: int
@@ -70,11 +76,8 @@ class PooledRegressions(NamedTuple):
 
 
 def penalty(size: int, ridge: float) -> np.ndarray:
-    """What is added to a Gram matrix's diagonal: nothing for the intercept."""
+    """The ridge penalty added to the diagonal of a Gram matrix; zero for the intercept."""
     return np.where(np.arange(size) == 0, 0.0, ridge)
-
-
-ALPHA = 0.05
 
 
 class Estimates(NamedTuple):
@@ -85,13 +88,13 @@ class Estimates(NamedTuple):
 
 
 def of_scores(sums: Arrays) -> Estimates:
-    """The mean of doubly robust scores, and the standard error of that mean."""
+    """The mean of the doubly robust scores, and its standard error."""
     people = sums["people"]
     return Estimates(sums["mean"], np.sqrt(sums["squares"] / people / np.maximum(people - 1.0, 1.0)))
 
 
 def stacked_scores(sums: Arrays) -> Arrays:
-    """The sums of all sites' people as one table; deviations are from the common mean."""
+    """The sums of all sites' people as one table, with deviations from the common mean."""
     people, total = sums["people"], sums["people"].sum()
     mean = people @ sums["mean"] / total
     squares = np.sum(sums["squares"] + people * (sums["mean"] - mean) ** 2)
@@ -99,7 +102,8 @@ def stacked_scores(sums: Arrays) -> Arrays:
 
 
 def of_weights(sums: Arrays) -> Estimates:
-    """Difference of weighted means; errors take the propensities as known, and equal weights give Welch's."""
+    """Difference of weighted means. Standard errors treat the propensities as known; with equal weights they
+    are Welch's."""
     people, mean = sums["people"], sums["mean"]
     spread = sums["squares"][..., 2] / sums["weight"] ** 2
     variance = spread * people / np.maximum(people - 1.0, 1.0)
@@ -107,34 +111,34 @@ def of_weights(sums: Arrays) -> Estimates:
 
 
 def stacked_weights(sums: Arrays) -> Arrays:
-    """As `stacked_scores`, by arm."""
+    """As `stacked_scores`, for weighted means by arm."""
     weight = sums["weight"].sum(axis=0)
     mean = np.sum(sums["weight"] * sums["mean"], axis=0) / weight
     one, first, second = np.moveaxis(sums["squares"], -1, 0)
-    apart = sums["mean"] - mean
-    moved = [one, first + apart * one, second + 2.0 * apart * first + apart**2 * one]
-    squares = np.stack(moved, axis=-1).sum(axis=0)
+    shift = sums["mean"] - mean
+    recentred = [one, first + shift * one, second + 2.0 * shift * first + shift**2 * one]
+    squares = np.stack(recentred, axis=-1).sum(axis=0)
     return {"people": sums["people"].sum(axis=0), "weight": weight, "mean": mean, "squares": squares}
 
 
 def average(sites: Estimates, people: np.ndarray) -> Estimates:
-    """Over all sites' people; the sites' estimates are independent but for what the regressions share."""
+    """The average over all sites' people, treating the sites' estimates as independent."""
     share = people / people.sum()
     return Estimates(share @ sites.estimate, np.sqrt(share**2 @ sites.error**2))
 
 
 def numbers(found: Estimates, scale: float) -> dict[str, Any]:
-    """Numbers for people, in the outcome's units."""
+    """An estimate and its standard error in the outcome's units."""
     return {"estimate": float(scale * found.estimate), "standard_error": float(scale * found.error)}
 
 
 def site_numbers(found: Estimates, scale: float) -> dict[str, Any]:
-    """The same for every site."""
+    """As `numbers`, for every site."""
     return {"estimate": BySite(scale * found.estimate), "standard_error": BySite(scale * found.error)}
 
 
 def with_interval(found: Estimates, scale: float) -> dict[str, Any]:
-    """Of one estimate; the interval is the normal one of 95 %."""
-    reach = ndtri(1.0 - ALPHA / 2.0) * found.error
-    ends = {"lower": scale * float(found.estimate - reach), "upper": scale * float(found.estimate + reach)}
+    """As `numbers`, with the normal 95 % confidence interval."""
+    margin = ndtri(1.0 - ALPHA / 2.0) * found.error
+    ends = {"lower": scale * float(found.estimate - margin), "upper": scale * float(found.estimate + margin)}
     return {**numbers(found, scale), **ends}

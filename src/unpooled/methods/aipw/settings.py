@@ -1,4 +1,4 @@
-"""AIPW's settings: every value checked when the study is read, before anything is sent."""
+"""Settings of AIPW, and the context that all parties share."""
 
 from __future__ import annotations
 
@@ -11,27 +11,32 @@ from unpooled.methods.settings import Conditions, MethodSettings
 
 
 class AIPWSettings(MethodSettings):
-    """What a user may choose; the estimand is always the average effect."""
+    """Settings of AIPW. The estimand is always the average treatment effect."""
 
     applies: ClassVar[Conditions] = ((("folds", "trim"), {"estimator": ("aipw", "ipw")}),)
 
     estimator: Literal["aipw", "ipw", "difference"] = "aipw"
-    """Doubly robust; weights of the inverse propensity, normalised by site and arm; or unadjusted means."""
+    """The estimator: "aipw" is doubly robust, "ipw" weights by the inverse propensity (normalised by site and
+    arm), "difference" compares unadjusted means and is meant as a baseline."""
     site_terms: Literal["offsets", "none"] = "offsets"
-    """Whether treatment and outcome regressions have an intercept for each site; or sites are all alike."""
+    """Whether the treatment and outcome regressions have a separate intercept for each site. Use "none" only
+    if the sites are known to be comparable."""
     folds: int = Field(default=3, ge=1, le=20)
-    """People are judged by regressions that have not seen their fold; 1: by those of everybody."""
+    """Number of cross-fitting folds: each person's scores come from regressions fitted without their fold.
+    Set 1 to switch cross-fitting off, for example if an arm is very small."""
     ridge: float = Field(default=1.0, gt=0.0)
-    """Penalty on every squared coefficient but the intercept's, in standard units: worth one person or so."""
+    """Ridge penalty on all coefficients but the intercept, in standard units. The default weighs about as
+    much as one person; increase it if covariates are many or nearly collinear."""
     trim: float = Field(default=0.01, gt=0.0, lt=0.5)
-    """Propensities are clipped to between `trim` and 1 − `trim`."""
+    """Propensities are clipped to [`trim`, 1 − `trim`]. Increase it if a few people dominate the weights."""
     draws: int = Field(default=400, ge=20, le=100_000)
-    """Of a normal with the estimate and its standard error; diagnostics hold both exactly."""
+    """Number of draws from the normal distribution given by the estimate and its standard error. The
+    diagnostics contain both exactly."""
 
 
 @dataclass(frozen=True)
 class AIPWContext:
-    """What all parties share beside the settings."""
+    """Values that all parties share in addition to the settings."""
 
     covariates: int
     sites: int

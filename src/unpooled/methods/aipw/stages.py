@@ -1,4 +1,4 @@
-"""What the treatment's and the outcome's regressions need of a site's rows: Gram matrices and scores."""
+"""AIPW at the sites: sums for the nuisance regressions, then doubly robust scores or weighted means."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
 
+def features(covariates: Array) -> Float[Array, "n f"]:
+    """A column of ones and the covariates."""
+    return jnp.concatenate([jnp.ones((len(covariates), 1)), covariates], axis=1)
+
+
 class Treatment(Stage):
-    """A Newton step of the logistic regression of the treatment, without the people of one fold."""
+    """Gradient and Hessian of the logistic regression of the treatment, leaving out one fold."""
 
     offsets: bool = eqx.field(static=True)
     reveals: ClassVar[str] = (
@@ -30,7 +35,7 @@ class Treatment(Stage):
 
 
 class Outcome(Stage):
-    """Linear regressions of the outcome by arm, without the people of one fold."""
+    """Normal equations of the linear outcome regressions by arm, leaving out one fold."""
 
     offsets: bool = eqx.field(static=True)
     reveals: ClassVar[str] = (
@@ -42,13 +47,8 @@ class Outcome(Stage):
         return _shared(outcome_sums(parameters, rows), self.offsets)
 
 
-def features(covariates: Array) -> Float[Array, "n f"]:
-    """An intercept, and the covariates."""
-    return jnp.concatenate([jnp.ones((len(covariates), 1)), covariates], axis=1)
-
-
 def treatment_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
-    """The log likelihood, its slope and its curvature at a site's coefficients; the first axis is of one."""
+    """Log likelihood, gradient and Hessian at the site's coefficients, with a leading axis of length one."""
     design, use = features(rows.covariates), _in_use(parameters, rows)
     logit = design @ parameters.per_site["treatment"]
     chance = jax.nn.sigmoid(logit)
@@ -59,7 +59,7 @@ def treatment_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
 
 
 def outcome_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
-    """By arm: products of the features with each other and with the outcome, and how many people."""
+    """By arm: products of the features with each other and with the outcome, and the number of people."""
     design = features(rows.covariates)
     arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * _in_use(parameters, rows)
     return {
@@ -70,23 +70,23 @@ def outcome_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
     }
 
 
-def packed(sums: dict[str, Array]) -> dict[str, Array]:
-    """As they travel: a symmetric matrix by its lower triangle."""
-    return {**sums, "gram": pack(sums["gram"])}
-
-
-def _shared(sums: dict[str, Array], offsets: bool) -> Statistics:
-    """Sums over sites suffice, but for the sums that a site's own intercept rests on."""
-    own = {"gram_row": sums["gram"][:, 0], "score_start": sums["score"][:, 0]} if offsets else {}
-    return Statistics(packed(sums), own)
-
-
 def _in_use(parameters: Parameters, rows: Rows) -> Float[Array, " n"]:
     return rows.present * (rows.fold != parameters.fixed["without"])
 
 
+def packed(sums: dict[str, Array]) -> dict[str, Array]:
+    """The sums with Gram matrices reduced to their lower triangle, as they are sent."""
+    return {**sums, "gram": pack(sums["gram"])}
+
+
+def _shared(sums: dict[str, Array], offsets: bool) -> Statistics:
+    """Sums over sites, plus the site's own sums that its intercept depends on if there are offsets."""
+    own = {"gram_row": sums["gram"][:, 0], "score_start": sums["score"][:, 0]} if offsets else {}
+    return Statistics(packed(sums), own)
+
+
 class Scores(Stage):
-    """ψ = μ₁ − μ₀ + w(y − μ₁)/e − (1 − w)(y − μ₀)/(1 − e), everybody by the fits without their fold."""
+    """ψ = μ₁ − μ₀ + w(y − μ₁)/e − (1 − w)(y − μ₀)/(1 − e), cross-fitted: each person by fits without them."""
 
     trim: float = eqx.field(static=True)
     reveals: ClassVar[str] = (
@@ -103,12 +103,12 @@ class Scores(Stage):
         score = means[1] - means[0] + weight * (rows.outcome - seen)
         people = rows.present.sum()
         mean = rows.present @ score / people
-        each = {"people": people, "mean": mean, "squares": rows.present @ (score - mean) ** 2}
-        return Statistics({"clipped": rows.present @ clipped}, each)
+        per_site = {"people": people, "mean": mean, "squares": rows.present @ (score - mean) ** 2}
+        return Statistics({"clipped": rows.present @ clipped}, per_site)
 
 
 class WeightedOutcomes(Stage):
-    """Weighted means by arm and what their influence functions need, weights 1/e and 1/(1 − e)."""
+    """Means by arm with weights 1/e and 1/(1 − e), and the sums that their standard errors require."""
 
     trim: float = eqx.field(static=True)
     reveals: ClassVar[str] = (
@@ -123,19 +123,19 @@ class WeightedOutcomes(Stage):
         weight = arms / jnp.stack([1.0 - chance, chance])
         total = weight.sum(axis=1)
         mean = weight @ rows.outcome / total
-        apart = rows.outcome - mean[:, None]
-        powers = jnp.stack([jnp.ones_like(apart), apart, apart**2], axis=-1)
+        deviation = rows.outcome - mean[:, None]
+        powers = jnp.stack([jnp.ones_like(deviation), deviation, deviation**2], axis=-1)
         squares = jnp.einsum("an,anp->ap", weight**2, powers)
-        each = {"people": arms.sum(axis=1), "weight": total, "mean": mean, "squares": squares}
-        return Statistics({"clipped": rows.present @ clipped}, each)
+        per_site = {"people": arms.sum(axis=1), "weight": total, "mean": mean, "squares": squares}
+        return Statistics({"clipped": rows.present @ clipped}, per_site)
 
 
 def propensity(coefficients: Array, rows: Rows) -> Float[Array, " n"]:
-    """By the fit without a person's fold."""
+    """Propensity scores, each from the fit without the person's fold."""
     return jax.nn.sigmoid(jnp.einsum("nf,nf->n", features(rows.covariates), coefficients[rows.fold]))
 
 
 def _clipped(coefficients: Array, rows: Rows, trim: float) -> tuple[Float[Array, " n"], Array]:
-    """Propensities not nearer to 0 or 1 than this, and who had one that was."""
+    """Propensities clipped to [trim, 1 − trim], and which ones were clipped."""
     chance = propensity(coefficients, rows)
     return jnp.clip(chance, trim, 1.0 - trim), (chance < trim) | (chance > 1.0 - trim)

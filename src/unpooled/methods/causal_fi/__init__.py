@@ -1,4 +1,4 @@
-"""CausalFI: confounders with holes, completed so that they fit all that is known of a person."""
+"""CausalFI: incomplete confounders, imputed given everything that is observed of a person."""
 
 from unpooled.methods.causal_fi.method import METHOD
 

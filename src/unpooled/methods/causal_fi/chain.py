@@ -1,4 +1,8 @@
-"""Where a chain of draws stands, and where it begins."""
+"""The Markov chain of CausalFI at the coordinator: its state, its start, and one update from the sites' sums.
+
+An update draws the regression of the numeric confounders, the sequential probits of the discrete ones, the
+treatment's probit, the linearised outcome regressions with partially pooled site offsets, and all variances.
+"""
 
 from __future__ import annotations
 
@@ -22,41 +26,51 @@ from unpooled.models.outcome_family import ClosedFamily
 from unpooled.protocol.records import Arrays
 
 OFFSET, SLOPE = 0.003, 0.3
-"""Expected variances: of a site's offset, of a slope of a probit."""
+"""Prior expectation of the variances of the site offsets and of the probits' slopes."""
+NOISE = 0.3
+"""Prior expectation of the outcome's noise variance."""
+LEAST_SPREAD = 0.1
+"""Prior expectation of each number's variance given x and the other numbers."""
+FIXED = 1e8
+"""Prior precision of a coefficient that is fixed at zero."""
+FURTHEST = 1.0
+"""Maximum step of the mode per round, in prior sds of the nonlinear coefficients."""
 
 
 class Chain(NamedTuple):
-    """Where a chain stands. Of the outcome both the draw, and the mode about which the model is linear."""
+    """The state of a chain."""
 
     confounders: Arrays
     treatment: Float[Array, " p"]
     spreads: Float[Array, " k"]
-    """Variances of the slopes of the treatment's probit, and of each step's."""
+    """Variances of the slopes of the treatment's probit and of each step."""
     outcome: Float[Array, "2 b"]
+    """Drawn coefficients of the outcome."""
     mode: Float[Array, "2 b"]
+    """Coefficients about which the outcome model is linearised."""
     bend: Float[Array, " 2"]
     offset: Float[Array, "m 2"]
     mode_offset: Float[Array, "m 2"]
     noise: Float[Array, " 2"]
     variances: Float[Array, "2 g"]
     common: Float[Array, ""]
-    """Variance of what the slopes of both arms have in common."""
+    """Variance of the component that the slopes of both arms share."""
     site: Float[Array, " 2"]
 
 
 class Setting(eqx.Module):
-    """What all chains of a structure share."""
+    """Values shared by all chains of a structure."""
 
     layout: Layout
     family: ClosedFamily
     groups: Int[Array, " b"]
-    """Names the variance of each coefficient of the outcome."""
+    """Variance group of each coefficient of the outcome."""
     several: bool = eqx.field(static=True)
-    """Whether there are sites to differ."""
+    """Whether there is more than one site, so that offsets are identified."""
 
 
 class Sizes(NamedTuple):
-    """How many covariates, features of incomplete confounders, and sites."""
+    """Numbers of covariates, of features of incomplete confounders, and of sites."""
 
     covariates: int
     incomplete: int
@@ -64,11 +78,12 @@ class Sizes(NamedTuple):
 
     @property
     def all(self) -> int:
+        """Length of g = (1, x, u)."""
         return 1 + self.covariates + self.incomplete
 
 
 def begin(sizes: Sizes, layout: Layout, family: ClosedFamily) -> Chain:
-    """Nothing known, and a linear outcome."""
+    """The initial state: zero coefficients, prior variances and a linear outcome."""
     outcome = jnp.zeros((2, sizes.all)).at[:, 0].set(family.start())
     offsets, numbers = jnp.zeros((sizes.sites, 2)), len(layout.numbers)
     steps = allowed(layout, sizes.covariates).shape
@@ -93,71 +108,8 @@ def begin(sizes: Sizes, layout: Layout, family: ClosedFamily) -> Chain:
     )
 
 
-LEAST_SPREAD = 0.1
-"""What each number varies by, given x and the others, before anything is seen."""
-FIXED = 1e8
-"""Precision of a coefficient that is none."""
-
-
-class ProbitDraw(NamedTuple):
-    """Coefficients, and of the slopes among them the sum of squares and the number."""
-
-    coefficients: Array
-    squares: Array
-    number: Array
-
-
-def draw_numbers(gram: Float[Array, "p p"], size: int, key: Array) -> Arrays:
-    """Matrix-normal and inverse Wishart: (B, S) given the products of (1, x, levels) and of the numbers."""
-    for_covariance, for_slopes = jax.random.split(key)
-    count, width = gram[0, 0], gram.shape[0] - size
-    if not width:
-        return {
-            "intercept": jnp.zeros(0),
-            "slopes": jnp.zeros((size - 1, 0)),
-            "covariance": jnp.zeros((0, 0)),
-        }
-    root = jnp.linalg.cholesky(gram[:size, :size] + jnp.eye(size))
-    white = pooling.forward(root, gram[:size, size:])
-    left = gram[size:, size:] - white.T @ white + LEAST_SPREAD * (width + 2) * jnp.eye(width)
-    draws = draw_factors(Wishart(jnp.eye(width), width + 2 + count), for_covariance, 1)[0]
-    spread = jnp.linalg.cholesky(left) @ jsl.solve_triangular(draws, jnp.eye(width), lower=True).T
-    noise = jax.random.normal(for_slopes, white.shape) @ spread.T
-    found = pooling.back(root, white + noise)
-    return {"intercept": found[0], "slopes": found[1:], "covariance": spread @ spread.T}
-
-
-def draw_steps(gram: Array, sums: Arrays, spreads: Array, layout: Layout, key: Array) -> ProbitDraw:
-    """Coefficients of the steps towards levels, each from its own products."""
-    if not len(spreads):
-        return ProbitDraw(sums["score"], spreads, spreads)
-    first = len(gram) - len(layout.mean)
-    given = layout.before_numbers(first)
-    common = jnp.pad(gram[given][:, given], (0, CURVE))
-    own, everybody = iter(unpack(sums["gram"])), asked_of_all(layout)
-    products = jnp.stack([common if all_ else next(own) for all_ in everybody])
-    free = jnp.asarray(allowed(layout, first - 1))
-    keys = jax.random.split(key, len(spreads))
-    return jax.vmap(draw_probit)(products, sums["score"], spreads, free, keys)
-
-
-def draw_probit(gram: Array, score: Array, variance: Array, free: Array, key: Array) -> ProbitDraw:
-    """Coefficients given the latents; not `free`: zero."""
-    prior = jnp.where(free, 1.0 / variance, FIXED).at[0].set(0.1)
-    root = jnp.linalg.cholesky(gram + jnp.diag(prior))
-    white = pooling.forward(root, score) + jax.random.normal(key, score.shape)
-    found = jnp.where(free, pooling.back(root, white), 0.0)
-    return ProbitDraw(found, jnp.sum(found[1:] ** 2), jnp.sum(free) - 1.0)
-
-
-NOISE = 0.3
-"""Expected variance of the outcome's noise."""
-FURTHEST = 1.0
-"""How many prior sds what bends the outcome may move in a round; what is linear needs no such care."""
-
-
 def advance(leaves: tuple[Chain, Arrays, Array], setting: Setting) -> Chain:
-    """All parameters anew."""
+    """One update of all parameters, given the sites' sums."""
     chain, sums, key = leaves
     parts = jax.random.split(jax.random.wrap_key_data(key), 7)
     for_u, for_w, for_steps, for_common, for_variances, *for_y = parts
@@ -190,7 +142,60 @@ def advance(leaves: tuple[Chain, Arrays, Array], setting: Setting) -> Chain:
     )
 
 
+def draw_numbers(gram: Float[Array, "p p"], size: int, key: Array) -> Arrays:
+    """Draw the regression of the numeric confounders from its matrix-normal inverse-Wishart posterior."""
+    for_covariance, for_slopes = jax.random.split(key)
+    count, width = gram[0, 0], gram.shape[0] - size
+    if not width:
+        return {
+            "intercept": jnp.zeros(0),
+            "slopes": jnp.zeros((size - 1, 0)),
+            "covariance": jnp.zeros((0, 0)),
+        }
+    root = jnp.linalg.cholesky(gram[:size, :size] + jnp.eye(size))
+    white = pooling.forward(root, gram[:size, size:])
+    scale = gram[size:, size:] - white.T @ white + LEAST_SPREAD * (width + 2) * jnp.eye(width)
+    draws = draw_factors(Wishart(jnp.eye(width), width + 2 + count), for_covariance, 1)[0]
+    spread = jnp.linalg.cholesky(scale) @ jsl.solve_triangular(draws, jnp.eye(width), lower=True).T
+    noise = jax.random.normal(for_slopes, white.shape) @ spread.T
+    found = pooling.back(root, white + noise)
+    return {"intercept": found[0], "slopes": found[1:], "covariance": spread @ spread.T}
+
+
+class ProbitDraw(NamedTuple):
+    """Coefficients of a probit, with the sum of squares and the number of its slopes."""
+
+    coefficients: Array
+    squares: Array
+    number: Array
+
+
+def draw_steps(gram: Array, sums: Arrays, spreads: Array, layout: Layout, key: Array) -> ProbitDraw:
+    """Draw the coefficients of the sequential probits of all discrete columns."""
+    if not len(spreads):
+        return ProbitDraw(sums["score"], spreads, spreads)
+    first = len(gram) - len(layout.mean)
+    given = layout.before_numbers(first)
+    common = jnp.pad(gram[given][:, given], (0, CURVE))
+    own, everybody = iter(unpack(sums["gram"])), asked_of_all(layout)
+    products = jnp.stack([common if all_ else next(own) for all_ in everybody])
+    free = jnp.asarray(allowed(layout, first - 1))
+    keys = jax.random.split(key, len(spreads))
+    return jax.vmap(draw_probit)(products, sums["score"], spreads, free, keys)
+
+
+def draw_probit(gram: Array, score: Array, variance: Array, free: Array, key: Array) -> ProbitDraw:
+    """Draw a probit's coefficients given its latent variables; those that are not `free` are zero."""
+    prior = jnp.where(free, 1.0 / variance, FIXED).at[0].set(0.1)
+    root = jnp.linalg.cholesky(gram + jnp.diag(prior))
+    white = pooling.forward(root, score) + jax.random.normal(key, score.shape)
+    found = jnp.where(free, pooling.back(root, white), 0.0)
+    return ProbitDraw(found, jnp.sum(found[1:] ** 2), jnp.sum(free) - 1.0)
+
+
 class _Arm(NamedTuple):
+    """Sums and current parameters of one arm of the outcome regression."""
+
     gram: Array
     score: Array
     square: Array
@@ -204,7 +209,7 @@ class _Arm(NamedTuple):
 
 
 def _by_arm(chain: Chain, sums: Arrays) -> _Arm:
-    """Arms come first."""
+    """Collect sums and parameters with the arm as the leading axis."""
     return _Arm(
         unpack(sums["outcome"]), sums["score"], sums["square"], sums["people"].T,
         jnp.swapaxes(sums["site_cross"], 0, 1), sums["site_score"].T, chain.mode, chain.noise,
@@ -213,7 +218,7 @@ def _by_arm(chain: Chain, sums: Arrays) -> _Arm:
 
 
 def _common(chain: Chain, groups: Array, key: Array) -> Array:
-    """What the slopes of both arms have in common; other coefficients have nothing."""
+    """Draw the component that the slopes of both arms share; zero for other coefficients."""
     slopes, own = groups == SLOPES, chain.variances[:, SLOPES, None]
     precision = 1.0 / chain.common + jnp.sum(1.0 / own)
     mean = jnp.sum(chain.outcome / own, axis=0) / precision
@@ -222,7 +227,7 @@ def _common(chain: Chain, groups: Array, key: Array) -> Array:
 
 
 def _outcome(setting: Setting, common: Array, arm: _Arm, key: Array) -> tuple[Arrays, dict[str, NormalTerms]]:
-    """Coefficients and offsets of one arm by the exact solve; and all terms that have a variance."""
+    """Draw coefficients and offsets of one arm exactly; return them and the terms of each variance."""
     groups = setting.groups
     scale = jnp.sqrt(arm.variances[groups])
     prior = pooling.PoolingPrior(jnp.diag(scale), jnp.sqrt(arm.site * setting.several).reshape(1, 1))
@@ -237,12 +242,12 @@ def _outcome(setting: Setting, common: Array, arm: _Arm, key: Array) -> tuple[Ar
     far = jnp.max(jnp.where(groups >= DIRECTION, jnp.abs(step) / scale, 0.0))
     mode = arm.mode + step / jnp.maximum(1.0, far / FURTHEST)
     offset = drawn.site[:, 0]
-    left = _squares(arm, drawn.common + common, offset)
+    squares = _squares(arm, drawn.common + common, offset)
     found = mode + drawn.common - mean.common
     totals = jnp.zeros(len(EXPECTED)).at[groups].add((found - common) ** 2)
     levels = jnp.zeros(len(EXPECTED)).at[groups].add(1.0)
     terms = {
-        "noise": NormalTerms(left, arm.people.sum(), NOISE),
+        "noise": NormalTerms(squares, arm.people.sum(), NOISE),
         "variances": NormalTerms(totals, levels, jnp.asarray(EXPECTED)),
         "site": NormalTerms(jnp.sum(offset**2), float(len(offset)), OFFSET),
     }
@@ -250,7 +255,7 @@ def _outcome(setting: Setting, common: Array, arm: _Arm, key: Array) -> tuple[Ar
 
 
 def _squares(arm: _Arm, coefficients: Array, offset: Array) -> Array:
-    """Σ (response − slopesᵀβ − offset)², from the sums."""
+    """The residual sum of squares Σ (response − slopesᵀβ − offset)², from the sums."""
     found = arm.square - 2.0 * (coefficients @ arm.score + offset @ arm.site_score)
     found = found + coefficients @ arm.gram @ coefficients + 2.0 * offset @ (arm.cross @ coefficients)
     return jnp.maximum(found + arm.people @ offset**2, 1e-9)

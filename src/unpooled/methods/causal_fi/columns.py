@@ -1,6 +1,9 @@
-"""The incomplete columns as the model meets them: those with few levels, and those that are numbers.
+"""The incomplete columns: their layout, and the model of those with discrete levels.
 
-Every column has one feature or more, all standardised: a category has one 0/1 feature per level but one.
+Every column is encoded by one or more standardised features; a categorical column has a 0/1 feature for each
+level but one. Columns with levels (0/1, categorical, count) are modelled in sequence by sequential probits:
+at each step the value either stops at the current level or moves on to the next. Numeric columns follow,
+jointly normal given x and the levels.
 """
 
 from __future__ import annotations
@@ -20,9 +23,15 @@ from unpooled.protocol.records import Arrays, IncompleteColumn
 from unpooled.protocol.rows import Rows
 from unpooled.study import LARGEST_COUNT
 
+EVENLY = 0.5
+"""Tempering exponent: levels are proposed in proportion to their probability to this power, so that an
+outcome can select levels that are rare a priori."""
+CURVE = 2
+"""Number of coefficients by which the steps of a count differ from each other."""
+
 
 class PlacedColumn(NamedTuple):
-    """A column's kind, and where its features stand among those of all incomplete columns."""
+    """A column's kind, and the position of its features among those of all incomplete columns."""
 
     kind: str
     first: int
@@ -34,7 +43,7 @@ class PlacedColumn(NamedTuple):
 
 
 class Layout(eqx.Module):
-    """All incomplete columns, and how their features were standardised."""
+    """All incomplete columns, with the mean and sd by which their features were standardised."""
 
     columns: tuple[PlacedColumn, ...] = eqx.field(static=True)
     mean: Float[Array, " u"]
@@ -42,26 +51,26 @@ class Layout(eqx.Module):
 
     @property
     def discrete(self) -> tuple[PlacedColumn, ...]:
-        """ColumnRoles with levels, in the order in which they are modelled: those with most levels first."""
+        """Columns with levels, in the order in which they are modelled: counts, categorical, 0/1."""
         order = ("count", "categorical", "binary")
         return tuple(column for kind in order for column in self.columns if column.kind == kind)
 
     @property
     def levelled(self) -> np.ndarray:
-        """Places of the features of columns with levels."""
+        """Positions of the features of columns with levels."""
         return np.array([place for column in self.discrete for place in column.places], dtype=int)
 
     @property
     def numbers(self) -> np.ndarray:
-        """Places of the columns that are numbers."""
+        """Positions of the numeric columns."""
         return np.array([column.first for column in self.columns if column.kind == "numeric"], dtype=int)
 
     def before_numbers(self, first: int) -> np.ndarray:
-        """Places of what the numbers are modelled by among g = (1, x, u), whose u begin at `first`."""
+        """Positions in g = (1, x, u) of the regressors of the numbers; u begins at `first`."""
         return np.concatenate([np.arange(first), first + self.levelled])
 
     def levels(self, column: PlacedColumn) -> Float[Array, "l f"]:
-        """The features of each level: a category's first level, which has no feature, comes last."""
+        """The features of each level; a category's reference level, which has no feature, comes last."""
         if column.kind == "count":
             raw = np.arange(LARGEST_COUNT + 1.0)[:, None]
         else:
@@ -71,12 +80,13 @@ class Layout(eqx.Module):
 
 
 def layout_of(context: CausalFIContext) -> Layout:
-    """Where the features of the incomplete columns stand, and how they were standardised."""
+    """The layout of a study's incomplete columns."""
     return make_layout(context.columns, context.incomplete_mean, context.incomplete_sd)
 
 
 def make_layout(columns: tuple[IncompleteColumn, ...], mean: np.ndarray, sd: np.ndarray) -> Layout:
-    """
+    """The layout of the given columns.
+
     >>> columns = IncompleteColumn("age", "numeric", 1), IncompleteColumn("race", "categorical", 2)
     >>> layout = make_layout(columns, np.zeros(3), np.ones(3))
     >>> layout.levels(layout.discrete[0]).tolist()
@@ -89,24 +99,8 @@ def make_layout(columns: tuple[IncompleteColumn, ...], mean: np.ndarray, sd: np.
     return Layout(placed, jnp.asarray(mean, dtype=float), jnp.asarray(sd, dtype=float))
 
 
-EVENLY = 0.5
-"""Levels are tried as the root of their chance has it: an outcome may speak for what is rare beforehand."""
-CURVE = 2
-"""Coefficients by which the steps of a count differ."""
-
-
-class Level(NamedTuple):
-    """One way to fill the columns with levels, of every person."""
-
-    features: Float[Array, "n b"]
-    log_weight: Float[Array, " n"]
-    """How likely the levels are beside how often they are tried."""
-    left: Float[Array, " n"]
-    """What is left of the uniform number that the levels were drawn by: uniform again."""
-
-
 class Place(NamedTuple):
-    """A column, its first step among all steps, and its first feature among those of columns with levels."""
+    """A column with levels, its first step among all steps, and its first feature among `levelled`."""
 
     column: PlacedColumn
     step: int
@@ -118,6 +112,7 @@ class Place(NamedTuple):
 
 
 def places(layout: Layout) -> list[Place]:
+    """All columns with levels, in the order in which they are modelled."""
     found, step, feature = [], 0, 0
     for column in layout.discrete:
         found.append(Place(column, step, feature))
@@ -126,7 +121,7 @@ def places(layout: Layout) -> list[Place]:
 
 
 def allowed(layout: Layout, covariates: int) -> np.ndarray:
-    """Which of 1, x, features with levels, and a count's curve each step depends on: [steps, all]."""
+    """Which regressors each step depends on, among 1, x, the levels' features and a count's curve."""
     base = 1 + covariates
     rows = []
     for place in places(layout):
@@ -138,32 +133,43 @@ def allowed(layout: Layout, covariates: int) -> np.ndarray:
 
 
 def asked_of_all(layout: Layout) -> np.ndarray:
-    """Steps that everybody takes: the first of a category, and a 0/1 column's only one."""
+    """Which steps everybody takes part in: the first of a category, and the only one of a 0/1 column."""
     found = [
         place.column.kind != "count" and step == 0 for place in places(layout) for step in range(place.steps)
     ]
     return np.array(found, dtype=bool)
 
 
+class Level(NamedTuple):
+    """A proposed filling of every person's columns with levels."""
+
+    features: Float[Array, "n b"]
+    log_weight: Float[Array, " n"]
+    """Log probability of the levels minus the log probability of proposing them."""
+    left: Float[Array, " n"]
+    """The unused digits of the uniform number from which the levels were drawn; again uniform."""
+
+
 def fill_levels(
     layout: Layout, steps: Float[Array, "k q"], rows: Rows, uniform: Float[Array, " n"], shift: Array | None
 ) -> Level:
-    """Levels of everybody: seen ones kept, others by a uniform number, whose digits are used up in turn.
+    """Fill missing levels from one uniform number per person, whose digits serve the columns in turn.
 
-    A `shift` [n, u] makes a 0/1 column that is missing more often 1, and a count larger, by so many probits.
+    A `shift` [n, u] is added on the probit scale for missing values: it makes 1 more likely in a 0/1 column,
+    and larger values more likely in a count.
     """
     features = jnp.zeros((len(uniform), len(layout.levelled)))
     log_weight = jnp.zeros_like(uniform)
     for place in places(layout):
-        chances = _log_chances(_shifted(place, _predictors(place, steps, _design(rows, features)), shift))
-        tried = jax.nn.softmax(EVENLY * chances, axis=1)
-        reached = jnp.cumsum(tried, axis=1)
+        logs = _log_probabilities(_shifted(place, _predictors(place, steps, _design(rows, features)), shift))
+        proposed = jax.nn.softmax(EVENLY * logs, axis=1)
+        reached = jnp.cumsum(proposed, axis=1)
         drawn = jnp.sum(reached[:, :-1] < uniform[:, None], axis=1)
         seen = rows.seen[:, place.column.first] > 0.0
         level = jnp.where(seen, which(layout, place.column, rows), drawn)
         own = jnp.arange(len(level)), level
-        log_weight += chances[own] - jnp.where(seen, 0.0, jnp.log(tried[own]))
-        rest = 1.0 - (reached[own] - uniform) / tried[own]
+        log_weight += logs[own] - jnp.where(seen, 0.0, jnp.log(proposed[own]))
+        rest = 1.0 - (reached[own] - uniform) / proposed[own]
         uniform = jnp.where(seen, uniform, jnp.clip(rest, 1e-12, 1.0 - 1e-12))
         end = place.feature + place.column.width
         features = features.at[:, place.feature : end].set(layout.levels(place.column)[level])
@@ -171,18 +177,18 @@ def fill_levels(
 
 
 def which(layout: Layout, column: PlacedColumn, rows: Rows) -> Int[Array, " n"]:
-    """The level that is seen; anything where none is."""
-    away = rows.incomplete[:, None, np.array(column.places)] - layout.levels(column)
-    return jnp.argmin(jnp.sum(away**2, axis=2), axis=1)
+    """The index of the observed level; arbitrary if the value is missing."""
+    difference = rows.incomplete[:, None, np.array(column.places)] - layout.levels(column)
+    return jnp.argmin(jnp.sum(difference**2, axis=2), axis=1)
 
 
 def level_sums(
     layout: Layout, steps: Float[Array, "k q"], rows: Rows, use: Float[Array, " n"], shift: Array | None,
     key: Array,
 ) -> Arrays:  # fmt: skip
-    """What the steps' regressions need, of completed rows: by step latents times features, and products.
+    """Sums of the steps' probit regressions over imputed rows: scores, and products of the regressors.
 
-    Products of steps that everybody takes are those of all confounders, so only the others' are given.
+    The products of steps that everybody takes part in equal those of all confounders and are left out.
     """
     design = _design(rows, rows.incomplete[:, layout.levelled])
     width = design.shape[1]
@@ -219,7 +225,7 @@ def _design(rows: Rows, features: Float[Array, "n b"]) -> Float[Array, "n p"]:
 
 
 def _predictors(place: Place, steps: Array, design: Float[Array, "n p"]) -> Float[Array, "n s"]:
-    """Of every step towards a level of the column."""
+    """The predictor of every step of the column."""
     own = steps[place.step : place.step + place.steps]
     common = design @ own[:, : design.shape[1]].T
     if place.column.kind != "count":
@@ -228,7 +234,7 @@ def _predictors(place: Place, steps: Array, design: Float[Array, "n p"]) -> Floa
 
 
 def _shifted(place: Place, predictors: Float[Array, "n s"], shift: Array | None) -> Float[Array, "n s"]:
-    """To stop at a step makes a count smaller, and a 0/1 column 1."""
+    """Add the shift; its sign is reversed for counts, since stopping at a step makes a count smaller."""
     if shift is None:
         return predictors
     more = shift[:, place.column.first, None]
@@ -236,12 +242,13 @@ def _shifted(place: Place, predictors: Float[Array, "n s"], shift: Array | None)
 
 
 def _curve(steps: int) -> Float[Array, "s c"]:
+    """Regressors by which a count's steps differ: log(1 + k) and k/10."""
     at = np.arange(float(steps))
     return jnp.asarray(np.stack([np.log1p(at), at / 10.0], axis=1))
 
 
-def _log_chances(predictors: Float[Array, "n s"]) -> Float[Array, "n l"]:
-    """Stop at this step, having gone on at all before; or never stop."""
+def _log_probabilities(predictors: Float[Array, "n s"]) -> Float[Array, "n l"]:
+    """Log probability of every level: stop at its step after passing all earlier ones, or never stop."""
     none = jnp.zeros((len(predictors), 1))
     passed = jnp.concatenate([none, jnp.cumsum(log_probit(-predictors), axis=1)], axis=1)
     return passed + jnp.concatenate([log_probit(predictors), none], axis=1)

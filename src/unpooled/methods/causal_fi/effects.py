@@ -1,4 +1,4 @@
-"""Effects beside the rows, under draws of the parameters and of what is missing."""
+"""Effects at a site, under draws of the parameters and of the missing confounders."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from unpooled.protocol.rows import Rows
 
 
 class AveragedEffect(eqx.Module):
-    """The effects that a site's average is taken over.
+    """The individual effects whose average is the site's average effect.
 
-    With `completed`, missing confounders are drawn given a person's own treatment and outcome. Given only x
-    and the observed confounders, the average is biased if missingness depends on the outcome.
+    With `completed`, missing confounders are drawn given a person's own treatment and outcome. Otherwise
+    they are averaged given x and the observed confounders only, which biases the average effect if
+    missingness depends on the outcome.
     """
 
     model: ImputationModel
@@ -28,19 +29,19 @@ class AveragedEffect(eqx.Module):
         if not self.completed:
             return _given_seen(self.model, draw, rows)
         family = self.model.family
-        arms = family.mean(self.model.arms(draw, rows, self.model.completed(draw, rows, key).felt))
+        arms = family.mean(self.model.arms(draw, rows, self.model.completed(draw, rows, key).shifted))
         return family.standardised(arms[:, 1] - arms[:, 0])
 
 
 def _given_seen(model: ImputationModel, draw: Arrays, people: Rows) -> Float[Array, " n"]:
-    """τ(x, u_seen): averaged over what is missing, given what is seen alone."""
+    """τ(x, u_seen): averaged over the missing values given x and the observed ones."""
     control, treated = (jnp.full(len(people.present), arm) for arm in (0, 1))
     difference = model.expected(draw, people, treated) - model.expected(draw, people, control)
     return model.family.standardised(difference)
 
 
 def conditional(model: ImputationModel, draws: Arrays, people: Rows) -> np.ndarray:
-    """τ(x, u_seen) [K, people]."""
+    """Draws of τ(x, u_seen) [K, people]."""
     return np.asarray(_conditional(model, draws, people))
 
 
@@ -50,7 +51,7 @@ def _conditional(model: ImputationModel, draws: Arrays, people: Rows) -> Float[A
 
 
 def individual(model: ImputationModel, draws: Arrays, people: Rows, correlation: float) -> np.ndarray:
-    """ITE draws [K, people] given a person's treatment and outcome: u once per draw, then the other arm."""
+    """ITE draws [K, people]: u is imputed given treatment and outcome, then the other arm is drawn."""
     return np.asarray(_individual(model, draws, people, jnp.asarray(correlation)))
 
 
@@ -61,7 +62,7 @@ def _individual(
     def one(draw: Arrays) -> Array:
         key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), people.site)
         for_u, for_noise = jax.random.split(jax.random.fold_in(key, 2))
-        both = model.arms(draw, people, model.completed(draw, people, for_u).felt)
+        both = model.arms(draw, people, model.completed(draw, people, for_u).shifted)
         return individual_effect(model.family, both, draw["noise"], people, correlation, for_noise)
 
     return jax.lax.map(one, draws)

@@ -1,4 +1,8 @@
-"""CausalFI as a procedure: a linear start, structures tried on people held out, then chains that are kept."""
+"""CausalFI's data augmentation as a procedure: a linear start, trials of the structures, then sampling.
+
+All chains start with linear outcomes. Each structure is then tried without every fold, and the one with the
+smallest held-out error is sampled on all people.
+"""
 
 from __future__ import annotations
 
@@ -21,38 +25,38 @@ from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.records import Arrays, Draws, Parameters
 
 STARTED, TRIED, SETTLING = 6, 10, 6
-"""Rounds with a linear outcome; of each structure that is tried; of the one that is chosen, not kept."""
+"""Rounds of the linear start, of the trials, and of burn-in with the chosen structure."""
 SENT = ("confounders", "treatment", "outcome", "bend", "noise")
-"""What of a chain every site is told."""
+"""Parts of a chain's state that are sent to every site."""
 JUDGED = 4
-"""The last rounds of a trial, by which it is judged."""
+"""Number of last rounds of a trial over which its errors are averaged."""
 
 
 class Run(NamedTuple):
-    """Chains of one structure after some rounds: where they stand, and what was seen on the way."""
+    """The chains of one structure after some rounds, the states that were kept, and their errors."""
 
     chains: Chain
     kept: list[Chain]
     held_out: np.ndarray
-    """Squared error of people held out, by chain and arm."""
+    """Squared error on held-out people, by chain and arm."""
     misfit: np.ndarray
-    """Squared error of people in use, by chain and arm."""
+    """Squared error on the people in use, by chain and arm."""
 
 
 class AugmentationSampler(NamedTuple):
-    """What all chains share."""
+    """Everything that is common to all chains."""
 
     sizes: Sizes
     layout: Layout
     family: ClosedFamily
     shift: np.ndarray | None
-    """By site and arm, how much more than at random missing values are."""
+    """Shifts of missing values [site, arm, feature]; None if values are missing at random."""
     seed: int
 
     def run(
         self, structure: BendStructure, chains: Chain, fold: np.ndarray, *, rounds: int, kept: int, use: int
     ) -> Procedure[Run]:
-        """Rounds of data augmentation; the last `kept` are kept. `use` tells streams of chance apart."""
+        """Rounds of data augmentation; the last `kept` states are kept. `use` selects a random stream."""
         groups = jnp.asarray(structure.groups(self.sizes.all))
         setting = Setting(self.layout, self.family, groups, self.sizes.sites > 1)
         found, held, misfit = [], [], []
@@ -70,14 +74,14 @@ class AugmentationSampler(NamedTuple):
 
     def _question(self, chains: Chain, fold: np.ndarray, keys: np.ndarray) -> Parameters:
         draw = {name: getattr(chains, name) for name in SENT}
-        each = {"offset": chains.offset, "mode_offset": chains.mode_offset}
+        offsets = {"offset": chains.offset, "mode_offset": chains.mode_offset}
         return Parameters(
             fixed={"draw": draw, "mode": chains.mode, "fold": fold, "key": keys},
-            per_site={**each, **self.shifts(len(fold))},
+            per_site={**offsets, **self.shifts(len(fold))},
         )
 
     def shifts(self, count: int) -> Arrays:
-        """Of a batch of questions or draws; nothing where values are missing at random."""
+        """The shifts repeated for a batch of questions or draws; empty if there are none."""
         return {} if self.shift is None else {"shift": np.repeat(self.shift[None], count, axis=0)}
 
     def _keys(self, use: int, number: int, count: int) -> np.ndarray:
@@ -88,12 +92,12 @@ class AugmentationSampler(NamedTuple):
 def fit(
     sampler: AugmentationSampler, names: tuple[str, ...], *, folds: int, sweeps: int, draws: int
 ) -> Procedure[Fit]:
-    """With several structures people held out decide between them; with one, nobody is held out."""
+    """Choose a structure by held-out error and sample it; with a single structure, `folds` is 0."""
     chains = -(-draws // sweeps)
-    begun = _stacked([begin(sampler.sizes, sampler.layout, sampler.family)] * chains)
+    initial = _stacked([begin(sampler.sizes, sampler.layout, sampler.family)] * chains)
     everybody = np.full(chains, -1)
     linear = STRUCTURES["linear"]
-    started = yield from sampler.run(linear, begun, everybody, rounds=STARTED, kept=0, use=0)
+    started = yield from sampler.run(linear, initial, everybody, rounds=STARTED, kept=0, use=0)
     tried = yield from side_by_side(
         *[
             _trial(sampler, STRUCTURES[name], started.chains, folds, use=index + 1)
@@ -111,19 +115,19 @@ def fit(
     )
     found = _draws(run.kept, sampler, draws)
     reply = yield from ask(f"effect/{chosen}", Parameters(fixed=found.shared, per_site=found.by_site))
-    told = {
+    diagnostics = {
         "structure": chosen,
         "held_out_error": error if folds else {},
         "noise": float(np.sqrt(found.shared["noise"].mean())),
         "bend": {"control": float(run.chains.bend[0, 0]), "treated": float(run.chains.bend[0, 1])},
     }
-    return Fit(replace(found, model=chosen), np.asarray(reply.per_site["effect"]), told)
+    return Fit(replace(found, model=chosen), np.asarray(reply.per_site["effect"]), diagnostics)
 
 
 def _trial(
     sampler: AugmentationSampler, structure: BendStructure, started: Chain, folds: int, use: int
 ) -> Procedure[Run]:
-    """Without each fold (or with everybody), from every start; for each arm the one that explains most."""
+    """Fit a structure without each fold (or to all people) from every start; keep each arm's best start."""
     held = np.arange(folds) if folds else np.array([-1])
     rng = stream(sampler.seed, "index starts", use)
     chains = []
@@ -140,12 +144,12 @@ def _trial(
 
 
 def _bent_or_straight(by_arm: dict[str, np.ndarray], name: str) -> np.ndarray:
-    """Error of either arm under a structure, or of a straight arm where that errs less."""
+    """Error of each arm: that of the structure or of a linear arm, whichever is smaller."""
     return np.minimum(by_arm[name], by_arm.get("linear", np.inf))
 
 
 def _straightened(runs: dict[str, Run], name: str, straight: np.ndarray) -> Chain:
-    """Chains of a structure whose arms are straight where it is said."""
+    """Chains of a structure, with the given arms replaced by linear ones."""
     found = jax.tree.map(np.copy, runs[name].chains)
     for arm in np.flatnonzero(straight):
         linear = runs["linear"].chains
@@ -162,7 +166,7 @@ def _straightened(runs: dict[str, Run], name: str, straight: np.ndarray) -> Chai
 
 
 def _of_arms(chains: Chain, best: np.ndarray) -> Chain:
-    """Chains whose arms are those of other chains: `best` [chains, 2] names them."""
+    """Combine the arms of different chains: `best` [chains, 2] gives the chain that each arm comes from."""
     found = jax.tree.map(lambda leaf: leaf[best[:, 0]].copy(), chains)
     for name in ("outcome", "mode", "bend", "noise", "variances", "site"):
         getattr(found, name)[:, 1] = getattr(chains, name)[best[:, 1], 1]
@@ -176,10 +180,10 @@ def _stacked(chains: list[Chain]) -> Chain:
 
 
 def _draws(kept: list[Chain], sampler: AugmentationSampler, count: int) -> Draws:
-    """[K, …], spread evenly over rounds and chains: what all sites know, and each site's offsets."""
+    """Select `count` draws evenly over rounds and chains: shared parameters, and each site's offsets."""
     total = sum(len(one.noise) for one in kept)
-    few = np.linspace(0, total - 1, count).round().astype(int)
-    every: Chain = jax.tree.map(lambda *leaves: np.concatenate(leaves)[few], *kept)
+    selected = np.linspace(0, total - 1, count).round().astype(int)
+    every: Chain = jax.tree.map(lambda *leaves: np.concatenate(leaves)[selected], *kept)
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(sampler.seed), count)))
     return Draws(
         {**{name: getattr(every, name) for name in SENT}, "key": keys},

@@ -1,4 +1,4 @@
-"""CausalFI's face: what the coordinator and the sites call."""
+"""CausalFI's implementation of the `Method` interface."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class CausalFIMethod:
         return settings.folds if chosen else 0
 
     def features(self, settings: CausalFISettings, context: CausalFIContext) -> int:
-        """What is kept by site: sums of the outcome model's slopes, in either arm."""
+        """Each site's own statistics are sums of the outcome model's gradients by arm, not products."""
         return 1
 
     def most_rounds(self, settings: CausalFISettings) -> int:
@@ -112,7 +112,7 @@ def _model(structure: str, context: CausalFIContext) -> ImputationModel:
 
 
 def _at(context: CausalFIContext, draws: Draws, site: int) -> tuple[ImputationModel, Arrays]:
-    """The model, and its draws as one site knows them."""
+    """The model, and the draws available to one site."""
     return _model(draws.model, context), draws.at(site)
 
 

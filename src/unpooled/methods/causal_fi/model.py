@@ -1,4 +1,4 @@
-"""p(u | x) p(w | x, u) p(y | w, x, u) beside the rows: completing people, and what to expect of them."""
+"""The model p(u | x) p(w | x, u) p(y | w, x, u) at a site: imputation and expected outcomes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from unpooled.maths.normal import log_probit
 from unpooled.methods.causal_fi.columns import Layout
 from unpooled.methods.causal_fi.imputation import (
     CERTAIN,
-    Matters,
-    OnLine,
-    Open,
+    GivenIndex,
+    ObservedData,
+    Predictors,
+    Proposals,
+    ProposedRows,
     S,
-    Seen,
     T,
-    Ways,
     complete,
     given_index,
     on_numbers,
-    open_up,
+    propose,
     shift_of,
 )
 from unpooled.methods.causal_fi.structures import BendStructure, Parts, predictor
@@ -33,91 +33,95 @@ from unpooled.models.outcome_family import ClosedFamily, Gaussian
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
-WAYS = 32
-"""To fill a person's missing levels, or (where an outcome is not a number) points along s."""
+PROPOSALS = 32
+"""Number of proposals per person for missing levels and, unless the outcome is Gaussian, for s."""
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
+"""Gauss–Hermite quadrature over t."""
 FEW_NODES, FEW_WEIGHTS = np.polynomial.hermite_e.hermegauss(8)
-"""Of integrals over a normal index, and over s beside it."""
+"""Gauss–Hermite quadrature over s given t."""
 
 
 class Completed(NamedTuple):
-    """Everybody's u, what of it treatment and outcome go by, and the latent of the treatment's probit."""
+    """Imputed confounders, and the latent variable of the treatment's probit."""
 
     u: Float[Array, "n u"]
-    felt: Float[Array, "n u"]
+    """Values as if missing at random."""
+    shifted: Float[Array, "n u"]
+    """Values with the sensitivity shift added, which treatment and outcome depend on."""
     latent: Float[Array, " n"]
 
 
 class ImputationModel(eqx.Module):
-    """Everything is under one draw of the parameters, at one site."""
+    """All methods are evaluated under one draw of the parameters, at one site."""
 
     structure: BendStructure = eqx.field(static=True)
     layout: Layout
     family: ClosedFamily
 
     def arms(self, draw: Arrays, rows: Rows, u: Array) -> Float[Array, "n 2"]:
-        """The predictor of the outcome in either arm."""
+        """The predictor of the outcome in both arms."""
         of = partial(predictor, self.structure)
         every = jax.vmap(jax.vmap(of, (0, None, 0)), (None, 0, None))
         return every(draw["outcome"], with_one(rows, u), draw["bend"]) + draw["offset"]
 
     def own_arm(self, draw: Arrays, rows: Rows, u: Array) -> Float[Array, " n"]:
+        """The predictor of the outcome in each person's own arm."""
         arm = rows.treatment.astype(int)
         of = jax.vmap(partial(predictor, self.structure))
         return of(draw["outcome"][arm], with_one(rows, u), draw["bend"][arm]) + draw["offset"][arm]
 
     def completed(self, draw: Arrays, rows: Rows, key: Array) -> Completed:
-        """u given all that is known of a person."""
-        for_ways, for_rest = jax.random.split(key)
+        """Draw u given all that is observed of a person."""
+        for_levels, for_rest = jax.random.split(key)
         arm, shift = rows.treatment.astype(int), shift_of(draw, rows)
-        spots = self._spots(jax.random.uniform(for_ways, rows.present.shape))
-        open_ = open_up(self.layout, draw["confounders"], rows, spots, shift)
+        uniforms = self._uniforms(jax.random.uniform(for_levels, rows.present.shape))
+        proposed = propose(self.layout, draw["confounders"], rows, uniforms, shift)
         parts = self._parts(draw["outcome"][arm], rows)
         curve = jax.vmap(self.structure.curve)
-        seen = Seen(
+        observed = ObservedData(
             self.family,
             self.family.seen(rows.outcome),
             draw["noise"][arm],
             2.0 * rows.treatment - 1.0,
             lambda index: curve(parts.shape, index, draw["bend"][arm]),
         )
-        ways = self._ways(open_, draw, parts, draw["offset"][arm], rows, shift)
-        found = complete(ways, seen, for_rest)
-        u = open_.u[found.way, jnp.arange(len(arm))]
-        u = u + jnp.einsum("nuv,nv->nu", open_.root, found.standard)
+        proposals = self._proposals(proposed, draw, parts, draw["offset"][arm], rows, shift)
+        found = complete(proposals, observed, for_rest)
+        u = proposed.u[found.proposal, jnp.arange(len(arm))]
+        u = u + jnp.einsum("nuv,nv->nu", proposed.root, found.standard)
         return Completed(u, u if shift is None else u + on_numbers(self.layout, shift), found.latent)
 
     def expected(
         self, draw: Arrays, rows: Rows, arm: Int[Array, " n"], *, assigned: bool = False
     ) -> Float[Array, " n"]:
-        """E[Y(arm) | x, u_seen]; with `assigned`, also given that the person is in that arm."""
+        """E[Y(arm) | x, u_seen]; with `assigned`, also conditional on the person being in that arm."""
         shift = shift_of(draw, rows)
-        spots = self._spots(jnp.full(rows.present.shape, 0.5))
-        open_ = open_up(self.layout, draw["confounders"], rows, spots, shift)
+        uniforms = self._uniforms(jnp.full(rows.present.shape, 0.5))
+        proposed = propose(self.layout, draw["confounders"], rows, uniforms, shift)
         parts = self._parts(draw["outcome"][arm], rows)
-        ways = self._ways(open_, draw, parts, draw["offset"][arm], rows, shift)
-        covariance = jnp.einsum("niu,nju->nij", ways.root, ways.root)
+        proposals = self._proposals(proposed, draw, parts, draw["offset"][arm], rows, shift)
+        covariance = jnp.einsum("niu,nju->nij", proposals.root, proposals.root)
         sd, sign = jnp.sqrt(covariance[:, T, T]), 2.0 * arm - 1.0
         curve = jax.vmap(self.structure.curve)
 
         def at(mean: Array, node: Array) -> tuple[Array, Array]:
             index = mean[:, T] + sd * node
-            line = given_index(Matters(mean, covariance), index)
+            line = given_index(Predictors(mean, covariance), index)
             bend = curve(parts.shape, index, draw["bend"][arm])
             if not assigned:
                 return jnp.zeros_like(index), self.family.mean(line.s + bend, line.s_variance)
             return self._assigned(line, bend, sign)
 
-        logs, said = jax.vmap(jax.vmap(at, (None, 0)), (0, None))(ways.mean, jnp.asarray(NODES))
-        logs = logs + jnp.log(jnp.asarray(WEIGHTS))[:, None] + ways.log_weight[:, None]
-        return jnp.sum(jax.nn.softmax(logs, axis=(0, 1)) * said, axis=(0, 1))
+        logs, expected = jax.vmap(jax.vmap(at, (None, 0)), (0, None))(proposals.mean, jnp.asarray(NODES))
+        logs = logs + jnp.log(jnp.asarray(WEIGHTS))[:, None] + proposals.log_weight[:, None]
+        return jnp.sum(jax.nn.softmax(logs, axis=(0, 1)) * expected, axis=(0, 1))
 
-    def _assigned(self, line: OnLine, bend: Array, sign: Array) -> tuple[Array, Array]:
-        """Log chance of the arm, and the outcome to expect of those in it."""
+    def _assigned(self, line: GivenIndex, bend: Array, sign: Array) -> tuple[Array, Array]:
+        """Log probability of the arm, and the expected outcome of people in it."""
         if isinstance(self.family, Gaussian):
             spread = jnp.sqrt(1.0 + line.p_variance)
             log = log_probit(sign * line.p / spread)
-            # s given p on the side of the arm: its mean moves with the mean of a truncated normal.
+            # The mean of s given the sign of the latent variable, which is a truncated normal.
             hazard = jnp.exp(-0.5 * (line.p / spread) ** 2 - log) / np.sqrt(2.0 * np.pi)
             return log, line.s + bend + sign * line.both / spread * hazard
 
@@ -126,25 +130,31 @@ class ImputationModel(eqx.Module):
             mean, variance = line.probit(s, CERTAIN)
             return log_probit(sign * mean / jnp.sqrt(1.0 + variance)), self.family.mean(s + bend)
 
-        logs, said = jax.vmap(at)(jnp.asarray(FEW_NODES))
+        logs, expected = jax.vmap(at)(jnp.asarray(FEW_NODES))
         logs = logs + jnp.log(jnp.asarray(FEW_WEIGHTS / FEW_WEIGHTS.sum()))[:, None]
         weight = jax.nn.softmax(logs, axis=0)
-        return jax.nn.logsumexp(logs, axis=0), jnp.sum(weight * said, axis=0)
+        return jax.nn.logsumexp(logs, axis=0), jnp.sum(weight * expected, axis=0)
 
-    def _spots(self, within: Float[Array, " n"]) -> Float[Array, "i n"]:
-        """One where nothing is to be tried: all columns are numbers, and so is the outcome."""
+    def _uniforms(self, within: Float[Array, " n"]) -> Float[Array, "i n"]:
+        """Stratified uniform numbers, one per proposal; a single one if everything is Gaussian."""
         one = not self.layout.discrete and isinstance(self.family, Gaussian)
-        count = 1 if one else WAYS
+        count = 1 if one else PROPOSALS
         return (jnp.arange(count)[:, None] + within) / count
 
     def _parts(self, coefficients: Float[Array, "n b"], rows: Rows) -> Parts:
         size = 1 + rows.covariates.shape[1] + rows.incomplete.shape[1]
         return jax.vmap(lambda one: self.structure.parts(one, size))(coefficients)
 
-    def _ways(
-        self, open_: Open, draw: Arrays, parts: Parts, offset: Array, rows: Rows, shift: Array | None
-    ) -> Ways:
-        """How s, t and p follow from u, of everybody."""
+    def _proposals(
+        self,
+        proposed: ProposedRows,
+        draw: Arrays,
+        parts: Parts,
+        offset: Array,
+        rows: Rows,
+        shift: Array | None,
+    ) -> Proposals:
+        """The distribution of (s, t, p) under each proposal for u."""
         width = rows.incomplete.shape[1]
         treatment = jnp.broadcast_to(draw["treatment"], parts.slopes.shape)
         first = jnp.ones((len(offset), 1))
@@ -156,8 +166,10 @@ class ImputationModel(eqx.Module):
         mean = mean.at[:, S].add(offset)
         if shift is not None:
             mean = mean + jnp.einsum("nku,nu->nk", on_u, on_numbers(self.layout, shift))
-        every = mean + jnp.einsum("nku,inu->ink", on_u, open_.u)
-        return Ways(every, open_.log_weight, open_.left, jnp.einsum("nku,nuv->nkv", on_u, open_.root))
+        every = mean + jnp.einsum("nku,inu->ink", on_u, proposed.u)
+        return Proposals(
+            every, proposed.log_weight, proposed.left, jnp.einsum("nku,nuv->nkv", on_u, proposed.root)
+        )
 
 
 def with_one(rows: Rows, u: Array) -> Float[Array, "n p"]:

@@ -1,4 +1,8 @@
-"""What if values are not missing at random? Missing ones may be larger than what is seen would make them."""
+"""Settings of CausalFI, including shifts of missing values for sensitivity analyses, and its context.
+
+A shift describes a departure from missingness at random: missing values of a column are larger, by a given
+amount, than the observed data predict.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +21,19 @@ ARMS = ("control", "treated")
 
 
 class Shift(BaseModel):
-    """One column's missing values, at every site and in both arms unless it is said where."""
+    """A shift of one column's missing values, at every site and in both arms unless restricted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     column: str
     size: float
-    """In sds of a number; in probits of a 0/1 column or of a count."""
+    """Size of the shift: in sds for a numeric column, on the probit scale for a 0/1 column or a count."""
     arm: Literal["control", "treated"] | None = None
     site: str | None = None
 
 
 def by_site(shifts: tuple[Shift, ...], scaling: Scaling) -> np.ndarray | None:
-    """[site, arm, feature]; None where nothing is shifted."""
+    """The shifts as an array [site, arm, feature]; None if there are none."""
     if not any(shift.size for shift in shifts):
         return None
     sites = list(scaling.site_names)
@@ -40,9 +44,9 @@ def by_site(shifts: tuple[Shift, ...], scaling: Scaling) -> np.ndarray | None:
         require_known("column", shift.column, list(columns), "an incomplete column of the study")
         if columns[shift.column][0] == "categorical":
             raise StudyError(
-                "a shift needs a column whose values can be larger",
-                found=f"'{shift.column}', a category",
-                remedy="shift a column of numbers, counts or 0/1",
+                "a shift needs a column whose values are ordered",
+                found=f"'{shift.column}', a categorical column",
+                remedy="shift a numeric, count or 0/1 column",
             )
         if shift.site is not None:
             require_known("site", shift.site, sites, "a site of the study")
@@ -61,7 +65,7 @@ def require_known(what: str, name: str, known: list[str], expected: str) -> None
 
 
 class CausalFISettings(MethodSettings):
-    """What a user may choose; the defaults are what to use when nothing is known."""
+    """Settings of CausalFI. The defaults are suitable for most studies."""
 
     applies: ClassVar[Conditions] = (
         (("structure", "sweeps", "shifts"), {"inference": ("compatible",)}),
@@ -73,38 +77,46 @@ class CausalFISettings(MethodSettings):
     )
 
     inference: Literal["compatible", "variational"] = "compatible"
-    """Draws of everything that fit together; or the paper's networks, for comparison: hundreds of rounds."""
+    """The inference: "compatible" draws parameters and missing values from one joint model by data
+    augmentation; "variational" fits the paper's networks, for comparison, and takes hundreds of rounds."""
     draws: int = Field(default=160, ge=20, le=100_000)
+    """Number of posterior draws; increase it for smoother interval limits."""
     noise_correlation: float = Field(default=0.0, gt=-1.0, lt=1.0)
-    """Correlation of a person's two noises: no data can tell it; it matters to individual effects only."""
+    """Assumed correlation of the noise in a person's two potential outcomes. The data cannot identify it;
+    it affects individual effects only."""
 
     averaged: Literal["completed", "seen"] = "completed"
-    """The average effect is of people completed given their own treatment and outcome; or, for comparison and
-    as on paper, of τ(x, u_seen), which is biased where holes depend on the outcome."""
+    """How the average effect is computed: "completed" imputes each person's missing values given their own
+    treatment and outcome; "seen" averages τ(x, u_seen) as in the paper, for comparison, and is biased if
+    missingness depends on the outcome."""
 
     structure: Literal["auto", "linear", "softplus", "index"] = "auto"
-    """How an arm's outcome depends on the confounders; auto lets people held out decide."""
+    """How an arm's outcome depends on the confounders. "auto" chooses by held-out error; name a structure to
+    save rounds."""
     folds: int = Field(default=3, ge=2, le=20)
-    """In how many folds they are held out."""
+    """Number of folds for the held-out errors that choose the structure."""
     sweeps: int = Field(default=20, ge=2, le=10_000)
-    """Rounds whose draws are kept, from as many chains as `draws` needs."""
+    """Number of rounds whose draws are kept. More sweeps mean fewer parallel chains for the same `draws`."""
     shifts: tuple[Shift, ...] = ()
-    """What if missing values are larger than what is seen would make them? See `unpooled.sensitivity`."""
+    """Shifts of missing values away from missingness at random, for sensitivity analyses; see
+    `unpooled.sensitivity`."""
 
     hidden: tuple[int, ...] = (20, 20, 20)
     """Variational: widths of the networks' hidden layers."""
     rounds: int = Field(default=300, ge=1, le=100_000)
-    """Variational: most rounds of either of its two stages."""
+    """Variational: maximum number of rounds of each of the two stages."""
     learning_rate: float = Field(default=0.03, gt=0.0, le=1.0)
+    """Variational: step size of the optimiser; lower it if the bound becomes non-finite."""
     monte_carlo: int = Field(default=4, ge=1, le=1000)
-    """Variational: draws of the networks' weights in a round."""
+    """Variational: draws of the networks' weights per round; more reduce the noise of the gradient."""
     imputations: int = Field(default=100, ge=1, le=10_000)
-    """Variational: draws of what is missing of a person, for each draw of the weights."""
+    """Variational: imputations of a person's missing values per draw of the weights, for conditional
+    effects."""
 
 
 @dataclass(frozen=True)
 class CausalFIContext:
-    """What all parties share beside the settings."""
+    """Values that all parties share in addition to the settings."""
 
     covariates: int
     columns: tuple[IncompleteColumn, ...]
@@ -115,11 +127,11 @@ class CausalFIContext:
     outcome_mean: float
     outcome_sd: float
     shift: np.ndarray | None = None
-    """[site, arm, feature]: how far missing values differ from those at random; None if they do not."""
+    """Shifts of missing values [site, arm, feature]; None if values are missing at random."""
 
 
 def outcome_family(context: CausalFIContext) -> ClosedFamily:
-    """0/1 outcomes by a probit, which fits the closed forms of the imputation."""
+    """The outcome's family, with a probit for 0/1 outcomes, as the imputation's closed forms require."""
     found = family_of(context.family, context.outcome_mean, context.outcome_sd)
     assert not isinstance(found, Logit)
     return found

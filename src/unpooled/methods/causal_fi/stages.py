@@ -1,4 +1,4 @@
-"""A round beside the rows: complete everybody, then sums of what all three models need."""
+"""One round of data augmentation at a site: impute missing values, then sum for all three models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unpooled.protocol.stage import Stage
 
 
 class Augmentation(Stage):
-    """Sums over people completed under one draw; the outcome's about the mode, to first order."""
+    """Sums over imputed rows under one draw; the outcome model is linearised about its mode."""
 
     model: ImputationModel
     reveals: ClassVar[str] = (
@@ -31,10 +31,10 @@ class Augmentation(Stage):
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        fixed, each = parameters.fixed, parameters.per_site
-        told = {name: each[name] for name in ("offset", "shift") if name in each}
-        draw = {**fixed["draw"], **told}
-        mode = {**draw, "outcome": fixed["mode"], "offset": each["mode_offset"]}
+        fixed, own = parameters.fixed, parameters.per_site
+        site_terms = {name: own[name] for name in ("offset", "shift") if name in own}
+        draw = {**fixed["draw"], **site_terms}
+        mode = {**draw, "outcome": fixed["mode"], "offset": own["mode_offset"]}
         key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.site)
         for_u, for_levels = jax.random.split(key)
         found = self.model.completed(draw, rows, for_u)
@@ -42,28 +42,29 @@ class Augmentation(Stage):
         arms = jnp.stack([1.0 - rows.treatment, rows.treatment])
         total = {
             **self._confounders(draw, rows, found.u, use, for_levels),
-            **self._treatment(rows, found.felt, use * found.latent, use, shifted="shift" in told),
+            **self._treatment(rows, found.shifted, use * found.latent, use, shifted="shift" in site_terms),
             **self._held_out(mode, rows, arms * rows.present * (rows.fold == fixed["fold"]), fixed["fold"]),
         }
-        summed, kept = self._outcome(mode, rows, found.felt, arms * use)
+        summed, kept = self._outcome(mode, rows, found.shifted, arms * use)
         return Statistics({**total, **summed}, kept)
 
     def _confounders(self, draw: Arrays, rows: Rows, u: jax.Array, use: jax.Array, key: jax.Array) -> Arrays:
+        """Products of (1, x, u), and the sums of the regressions of the levels."""
         g, steps = with_one(rows, u), draw["confounders"]["steps"]
         filled = eqx.tree_at(lambda rows: rows.incomplete, rows, u)
-        answered = level_sums(self.model.layout, steps, filled, use, shift_of(draw, rows), key)
-        return {"confounders": pack(g.T @ (use[:, None] * g)), "steps": answered}
+        sums = level_sums(self.model.layout, steps, filled, use, shift_of(draw, rows), key)
+        return {"confounders": pack(g.T @ (use[:, None] * g)), "steps": sums}
 
     def _treatment(
         self, rows: Rows, u: jax.Array, latent: jax.Array, use: jax.Array, *, shifted: bool
     ) -> Arrays:
-        """Where nothing is shifted the products are those of the confounders."""
+        """Sums of the treatment's probit; without shifts its products equal those of the confounders."""
         g = with_one(rows, u)
         own = {"treatment_products": pack(g.T @ (use[:, None] * g))} if shifted else {}
         return {"treatment": g.T @ latent, **own}
 
     def _outcome(self, mode: Arrays, rows: Rows, u: jax.Array, arms: jax.Array) -> tuple[Arrays, Arrays]:
-        """The outcome as the linearised model sees it: what is left over, and what is linear in the mode."""
+        """Sums of the linearised outcome regression: working residual plus the linear part at the mode."""
         arm, family = rows.treatment.astype(int), self.model.family
         slope = jax.vmap(jax.grad(partial(predictor, self.model.structure)))
         slopes = slope(mode["outcome"][arm], with_one(rows, u), mode["bend"][arm])
@@ -86,7 +87,7 @@ class Augmentation(Stage):
         return summed, kept
 
     def _held_out(self, mode: Arrays, rows: Rows, held: jax.Array, fold: jax.Array) -> Arrays:
-        """E[y | w, x, u_seen]: what can be said of people whose outcome is not used; often there are none."""
+        """Squared errors of E[y | w, x, u_seen] on held-out people; skipped if no fold is held out."""
         arm, outcome = rows.treatment.astype(int), self.model.family.seen(rows.outcome)
         predicted = jax.lax.cond(
             fold < 0, lambda: outcome, lambda: self.model.expected(mode, rows, arm, assigned=True)

@@ -1,6 +1,6 @@
-"""How an arm's outcome may depend on the confounders g = (1, x, u): few shapes, each with few parameters.
+"""Structures of the outcome model: how an arm's outcome may depend on the confounders g = (1, x, u).
 
-A structure is linear in g, and beside that bends along one direction. Everything is in standard units.
+A structure is linear in g plus a nonlinear function of one index. All quantities are in standard units.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ import numpy as np
 from jaxtyping import Array, Float
 
 INTERCEPT, SLOPES, DIRECTION, SHIFT, WIDTH, BUMPS = range(6)
+"""Groups of coefficients; each group has one prior variance."""
 EXPECTED = np.array([100.0, 0.005, 0.3, 1.0, 0.25, 0.3])
-"""A-priori variance of the coefficients of each group. Small for slopes: there may be many, and what they are
-learned to be must not be held up by what was expected."""
+"""Prior variance of each group. It is small for the slopes, of which there may be many; being learned, it can
+grow with the data."""
 LEARNED = np.array([False, True, True, False, False, True])
+"""Whether the variance of each group is learned."""
 KNEE = 0.5
-"""Width of a bend, in sds of the outcome, where nothing is known."""
+"""Prior width of the bend of `Softplus`, in sds of the outcome."""
 KNOTS = np.linspace(-2.5, 2.5, 9)
-"""Where the bumps stand along the direction, which is about as long as to make the index vary by one."""
+"""Centres of the basis functions of `Index`; the index has a variance of about one."""
 
 
 class Parts(NamedTuple):
-    """An arm's coefficients by what they do: η = slopesᵀg + curve(directionᵀz), for g = (1, z)."""
+    """An arm's coefficients, split by role: η = slopesᵀg + curve(directionᵀz), with g = (1, z)."""
 
     slopes: Float[Array, " p"]
     direction: Float[Array, " q"]
@@ -32,33 +34,35 @@ class Parts(NamedTuple):
 
 
 class BendStructure(Protocol):
-    """One shape; `bend` is +1 or −1 where it may bend either way, and 0 in an arm that is straight."""
+    """One structure. `bend` is the sign of the nonlinear part, or 0 in an arm that is linear."""
 
     name: ClassVar[str]
     starts: ClassVar[tuple[tuple[float, float], ...]]
-    """From where it is looked for: bend, and how much chance there is in the direction."""
+    """Starting points: the sign of the bend, and the amount of noise added to the direction."""
 
     def groups(self, size: int) -> np.ndarray:
         """The group of each coefficient, for g of this size."""
         ...
 
-    def parts(self, coefficients: Array, size: int) -> Parts: ...
+    def parts(self, coefficients: Array, size: int) -> Parts:
+        """Split the coefficients by role."""
+        ...
 
     def curve(self, shape: Array, index: Array, bend: Array) -> Array:
-        """What the index adds, beside what is linear."""
+        """The nonlinear part as a function of the index."""
         ...
 
     def start(self, linear: np.ndarray, bend: float, far: float, rng: np.random.Generator) -> np.ndarray:
-        """Coefficients near what a linear regression found: their direction, with so much chance in it."""
+        """Starting coefficients near a linear fit, with relative noise `far` in the direction."""
         ...
 
     def straight(self, linear: np.ndarray) -> np.ndarray:
-        """Coefficients of a straight arm."""
+        """Coefficients of a linear arm."""
         ...
 
 
 def predictor(structure: BendStructure, coefficients: Array, g: Float[Array, " p"], bend: Array) -> Array:
-    """The expected outcome of one person, without the site's offset."""
+    """The predictor η of one person, without the site's offset."""
     parts = structure.parts(coefficients, g.shape[0])
     return parts.slopes @ g + structure.curve(parts.shape, parts.direction @ g[1:], bend)
 
@@ -86,9 +90,9 @@ class Linear:
 
 
 class Softplus:
-    """η = aᵀg ± ρ[sp((γᵀz + c)/ρ) − sp(c/ρ)]: one bend, given by its slope γ, its place c and its width ρ.
+    """η = aᵀg ± ρ[sp((γᵀz + c)/ρ) − sp(c/ρ)]: one bend with slope γ, location c and width ρ.
 
-    Written so, a Gaussian about the mode is a fair posterior; with α·sp(θᵀz + c) it is not.
+    In this parameterisation the posterior is close to a Gaussian at its mode; with α·sp(θᵀz + c) it is not.
     """
 
     name: ClassVar[str] = "softplus"
@@ -105,7 +109,7 @@ class Softplus:
         return bend * width * (jax.nn.softplus((index + place) / width) - jax.nn.softplus(place / width))
 
     def start(self, linear: np.ndarray, bend: float, far: float, rng: np.random.Generator) -> np.ndarray:
-        # A knee of slope γ has slope γ/2 on average.
+        # A softplus with final slope γ has an average slope of γ/2.
         direction = 2.0 * bend * linear[1:]
         direction = direction + far * np.sqrt(np.mean(direction**2)) * rng.standard_normal(len(direction))
         shape = [0.3 * rng.standard_normal(), 0.0]
@@ -116,7 +120,7 @@ class Softplus:
 
 
 class Index:
-    """η = aᵀg + Σ_b c_b·bump_b(γᵀz): any smooth function of one learned index."""
+    """η = aᵀg + Σ_b c_b·bump_b(γᵀz): a smooth function of one learned index."""
 
     name: ClassVar[str] = "index"
     starts: ClassVar[tuple[tuple[float, float], ...]] = ((1.0, 0.2), (1.0, 0.8))

@@ -1,4 +1,4 @@
-"""CausalRFF: sites that differ, confounders that may be seen only through proxies."""
+"""CausalRFF: transfer between heterogeneous sites, with observed confounders or proxies of latent ones."""
 
 from unpooled.methods.causal_rff.method import METHOD
 

@@ -1,4 +1,4 @@
-"""Effects beside the rows, under draws of either model's parameters."""
+"""Effects and held-out densities at a site, under draws of the candidate models' parameters."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from unpooled.protocol.stage import Stage
 
 
 class RegressionModel(eqx.Module):
-    """Outcomes given x and arm, under one draw of the coefficients."""
+    """Outcomes given x and the arm by regression, under one draw of the coefficients."""
 
     design: Design
     family: Family
 
     def arms(self, draw: Arrays, rows: Rows) -> Float[Array, "n 2"]:
-        """Expected outcome in either arm, or its logit."""
+        """The expected outcome in both arms, or its logit."""
         features = self.design.features(rows.covariates, draw["length"])
         return linear_predictor(features, draw["common"], draw["site"])
 
@@ -47,25 +47,25 @@ class RegressionModel(eqx.Module):
     def log_density(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
         """log p(y | x, w)."""
         arm = rows.treatment.astype(int)
-        said = self.arms(draw, rows)[jnp.arange(len(arm)), arm]
-        return self.family.log_density(self.family.seen(rows.outcome), said, draw["noise"][arm])
+        predictor = self.arms(draw, rows)[jnp.arange(len(arm)), arm]
+        return self.family.log_density(self.family.seen(rows.outcome), predictor, draw["noise"][arm])
 
 
 class ClassModel(eqx.Module):
-    """Outcomes given x through the classes, under one draw of what the classes say."""
+    """Outcomes given x through latent classes, under one draw of the classes' parameters."""
 
     columns: ColumnKinds
     family: Family
 
     def effect(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
-        """Σ_z p(z | x)·(θ₁z − θ₀z): the treatment is set, so it tells nothing of z."""
+        """Σ_z p(z | x)·(θ₁z − θ₀z); under an intervention the treatment carries no information on z."""
         likelihoods = ClassLogLikelihoods(**draw)
         share = jax.nn.softmax(of_covariates(likelihoods, self.columns, rows), axis=1)
         means = self.family.mean(likelihoods.outcome)
         return self.family.standardised(share @ (means[1] - means[0]))
 
     def individual(self, draw: Arrays, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
-        """The class is drawn given all that is known of a person, then the other arm's outcome given it."""
+        """Draw the class given all that is observed of a person, then the other arm's outcome given it."""
         likelihoods = ClassLogLikelihoods(**draw)
         logs = of_covariates(likelihoods, self.columns, rows) + of_treatment(likelihoods, rows)
         logs = logs + of_outcome(likelihoods, rows, binary=isinstance(self.family, Logit))
@@ -75,18 +75,19 @@ class ClassModel(eqx.Module):
         return individual_effect(self.family, both, likelihoods.noise, rows, correlation, second)
 
     def log_density(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
+        """log p(y | x, w)."""
         likelihoods = ClassLogLikelihoods(**draw)
         logs = of_covariates(likelihoods, self.columns, rows) + of_treatment(likelihoods, rows)
-        said = of_outcome(likelihoods, rows, binary=isinstance(self.family, Logit), predictive=True)
-        return jax.nn.logsumexp(logs + said, axis=1) - jax.nn.logsumexp(logs, axis=1)
+        outcome = of_outcome(likelihoods, rows, binary=isinstance(self.family, Logit), predictive=True)
+        return jax.nn.logsumexp(logs + outcome, axis=1) - jax.nn.logsumexp(logs, axis=1)
 
 
 Model = RegressionModel | ClassModel | GaussianModel
-"""Of one draw its effects are [n]; of a bundle of draws that share much, [k, n]."""
+"""Effects have shape [n] for one draw, and [k, n] for a bundle of draws with common parameters."""
 
 
 class HeldOutDensity(Stage):
-    """How likely each model finds the outcomes of people it has not seen."""
+    """The log predictive density of held-out outcomes under each model."""
 
     models: tuple[Model, ...]
     reveals: ClassVar[str] = "for sums over sites: log density of held-out outcomes under each model"

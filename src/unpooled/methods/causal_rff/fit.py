@@ -1,4 +1,7 @@
-"""CausalRFF as a procedure: fit the candidates side by side, choose by held-out density, average effects."""
+"""CausalRFF as a procedure: fit the candidate models side by side and choose one by held-out density.
+
+The module also defines the interface of a candidate and the result that it returns.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,29 @@ from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.records import Draws, Parameters
 
 
+class CandidateFit(NamedTuple):
+    """The fit of one candidate."""
+
+    draws: Draws
+    without: Draws | None
+    """Draws of the fits without each fold, [fold, k, …]; None if no fold was held out."""
+    diagnostics: dict[str, Any]
+
+
+class Candidate(Protocol):
+    """A candidate model. Candidates run side by side, so the longest determines the number of rounds."""
+
+    def learn(self, folds: int) -> Procedure[Any]:
+        """Find the mode; `folds` is 0 if no fold is held out."""
+        ...
+
+    def sample(self, learned: Any, folds: int) -> Procedure[CandidateFit]:
+        """Draw from the posterior about the mode, and from the fits without each fold."""
+        ...
+
+
 def fit(candidates: dict[str, Candidate], folds: int) -> Procedure[Fit]:
-    """With several candidates, people held out decide; with one, `folds` is 0 and nobody is."""
+    """Fit all candidates, choose the best, and ask for average effects; with one candidate `folds` is 0."""
     learned = yield from side_by_side(*[each.learn(folds) for each in candidates.values()])
     steps = [each.sample(one, folds) for each, one in zip(candidates.values(), learned, strict=True)]
     found = dict(zip(candidates, (yield from side_by_side(*steps)), strict=True))
@@ -26,7 +50,7 @@ def fit(candidates: dict[str, Candidate], folds: int) -> Procedure[Fit]:
     reply = yield from ask(f"effect/{chosen}", Parameters(fixed=draws.shared, per_site=draws.by_site))
     diagnostics = {name: each.diagnostics for name, each in found.items()}
     diagnostics |= {"chosen": chosen, "held_out_density": density}
-    # [draws, sites], or of a bundle of draws [1, sites, draws].
+    # Shape [draws, sites], or [1, sites, draws] for a bundle of draws.
     effects = np.asarray(reply.per_site["effect"])
     if effects.ndim == 3:
         effects = np.concatenate(np.swapaxes(effects, 1, 2))
@@ -34,37 +58,16 @@ def fit(candidates: dict[str, Candidate], folds: int) -> Procedure[Fit]:
 
 
 def _held_out(found: dict[str, CandidateFit], folds: int) -> Procedure[dict[str, float]]:
-    """Mean log density of people's outcomes under the fits that did not see them."""
+    """Mean log density of held-out outcomes under the fits without their fold."""
     draws = [each.without for each in found.values() if each.without is not None]
     fixed = {"fold": np.arange(folds), "draws": tuple(one.shared for one in draws)}
-    # [fold, draw, site, …] as it is drawn, [fold, site, draw, …] as it travels.
-    each = jax.tree.map(lambda leaf: np.swapaxes(leaf, 1, 2), tuple(one.by_site for one in draws))
-    reply = yield from ask("held_out", Parameters(fixed=fixed, per_site={"draws": each}))
+    # Draws are [fold, draw, site, …]; parameters by site must be [fold, site, draw, …].
+    by_site = jax.tree.map(lambda leaf: np.swapaxes(leaf, 1, 2), tuple(one.by_site for one in draws))
+    reply = yield from ask("held_out", Parameters(fixed=fixed, per_site={"draws": by_site}))
     total = reply.summed["density"].sum(axis=0) / reply.summed["people"].sum()
     return {name: float(value) for name, value in zip(found, total, strict=True)}
 
 
-class CandidateFit(NamedTuple):
-    """Draws of the parameters: shared by all sites and by site; the same from the
-    fits without each fold, [fold, k, …] (None where nobody was held out); how it went."""
-
-    draws: Draws
-    without: Draws | None
-    diagnostics: dict[str, Any]
-
-
 def noise_sd(draws: Draws) -> float:
-    """The noise's sd over draws and arms, in standard units."""
+    """Root mean square of the noise sd over draws and arms, in standard units."""
     return float(np.sqrt(np.mean(draws.shared["noise"])))
-
-
-class Candidate(Protocol):
-    """Fitted side by side with the others: the rounds are those of the longest."""
-
-    def learn(self, folds: int) -> Procedure[Any]:
-        """Find the mode; `folds` is 0 where nobody is held out."""
-        ...
-
-    def sample(self, learned: Any, folds: int) -> Procedure[CandidateFit]:
-        """Draw from the posterior about it, and fit without each fold."""
-        ...

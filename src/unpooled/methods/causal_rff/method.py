@@ -1,4 +1,4 @@
-"""CausalRFF's face: what the coordinator and the sites call."""
+"""CausalRFF's implementation of the `Method` interface."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class CausalRFFMethod:
         return settings.folds if len(_names(settings)) > 1 else 0
 
     def features(self, settings: CausalRFFSettings, context: CausalRFFContext) -> int:
-        """Only what is kept by site counts: the rest needs no more than its sum over sites."""
+        """Only statistics by site count; all others are needed as sums over sites only."""
         kept = {
             "observed": lambda: width(settings, make_design(context)),
             "categorical": lambda: _most_classes(settings),
@@ -148,14 +148,14 @@ class CausalRFFMethod:
 
 
 def _names(settings: CausalRFFSettings) -> tuple[str, ...]:
-    """Auto compares with classes whatever `latent` says: they cost few rounds."""
+    """Names of the candidates; "auto" always includes latent classes, which take few rounds."""
     latent = ("categorical", "gaussian") if settings.latent == "both" else (settings.latent,)
     auto = ("observed", "categorical", *(("gaussian",) if settings.latent != "categorical" else ()))
     return {"observed": ("observed",), "latent": latent, "auto": auto}[settings.confounding]
 
 
 def _models(settings: CausalRFFSettings, context: CausalRFFContext) -> dict[str, Model]:
-    """What meets the rows, by candidate."""
+    """The models that run at the sites, by candidate."""
     made = {
         "observed": lambda: RegressionModel(make_design(context), outcome_family(context)),
         "categorical": lambda: ClassModel(_columns(context), outcome_family(context)),
@@ -167,7 +167,7 @@ def _models(settings: CausalRFFSettings, context: CausalRFFContext) -> dict[str,
 
 
 def _candidates(settings: CausalRFFSettings, context: CausalRFFContext, seed: int) -> dict[str, Candidate]:
-    """What the coordinator does, by candidate."""
+    """The procedures that run at the coordinator, by candidate."""
     made = {"observed": _observed, "categorical": _categorical, "gaussian": _gaussian}
     return {name: made[name](settings, context, seed) for name in _names(settings)}
 
@@ -203,7 +203,7 @@ def _functions(settings: CausalRFFSettings, context: CausalRFFContext) -> Struct
 
 
 def _classes(settings: CausalRFFSettings, context: CausalRFFContext) -> tuple[int, ...]:
-    """Numbers of classes that are tried; never so many that a class would have but a few people."""
+    """Numbers of classes to try, limited so that a class has enough people on average."""
     if settings.classes:
         return (settings.classes,)
     return tuple(k for k in CLASSES if k == min(CLASSES) or k * PEOPLE_PER_CLASS <= context.people)
@@ -214,7 +214,7 @@ def _require_people(settings: CausalRFFSettings, people: int) -> None:
         raise StudyError(
             f"latent classes need {PEOPLE_PER_CLASS} people each",
             found=f"classes = {settings.classes} for {people} people at all sites",
-            remedy=f"at most classes = {people // PEOPLE_PER_CLASS}, or leave it out: the bound chooses",
+            remedy=f"set at most classes = {people // PEOPLE_PER_CLASS}, or remove it to choose by the bound",
         )
 
 

@@ -1,4 +1,4 @@
-"""CausalRFF's settings: every value checked when the study is read, before anything is sent."""
+"""Settings of CausalRFF, and the context that all parties share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unpooled.models.outcome_family import Family, family_of
 
 
 class CausalRFFSettings(MethodSettings):
-    """What a user may choose; the defaults are what to use when nothing is known."""
+    """Settings of CausalRFF. The defaults are suitable for most studies."""
 
     applies: ClassVar[Conditions] = (
         (("latent",), {"confounding": ("auto", "latent")}),
@@ -23,7 +23,7 @@ class CausalRFFSettings(MethodSettings):
             ("classes", "starts", "rounds", "sweeps"),
             {"confounding": ("auto", "latent"), "latent": ("categorical", "both")},
         ),
-        # `auto` compares with classes whatever `latent` says.
+        # "auto" includes latent classes whatever `latent` is.
         (("classes", "starts", "rounds", "sweeps"), {"confounding": ("auto",)}),
         (
             ("latent_dimension", "gaussian_rounds", "learning_rate", "monte_carlo", "regulariser", "sampler"),
@@ -32,53 +32,67 @@ class CausalRFFSettings(MethodSettings):
     )
 
     confounding: Literal["auto", "observed", "latent"] = "auto"
-    """Whether the covariates are the confounders, or proxies of what is not seen; auto asks the data."""
+    """Whether the covariates are the confounders ("observed") or proxies of a latent confounder ("latent").
+    "auto" fits both and chooses by held-out density."""
     latent: Literal["categorical", "gaussian", "both"] = "categorical"
-    """What is not seen: one of a few classes, a point as in the paper, or what the data find likelier."""
+    """The kind of latent confounder: one of a few classes, a Gaussian vector as in the paper, or both kinds
+    as candidates to choose from."""
 
     kernel: Kernel = "gaussian"
+    """Kernel that the random Fourier features approximate."""
     frequencies: int = Field(default=32, ge=0, le=1000)
-    """Random frequencies of the continuous covariates; each gives a cosine and a sine. 0: linear only."""
+    """Number of random frequencies of the continuous covariates; each gives a cosine and a sine. More capture
+    finer detail and send larger messages; 0 gives a linear model."""
     orthogonal: bool = True
+    """Whether frequencies are drawn orthogonally, which reduces the error of the approximation."""
     fourier_columns: Literal["continuous", "all"] = "continuous"
+    """Covariates that enter the Fourier features; all covariates enter the linear part in any case."""
 
     site_terms: Literal["offsets", "deviations", "covariance", "transfer", "none"] = "offsets"
-    """How a site's regression may differ: by an offset per arm; in every coefficient, equally likely for all
-    sites, or with a covariance learned for each pair, or by the paper's λ; or not at all."""
+    """How a site's regression may differ from the others: "offsets" by an offset per arm; "deviations" in
+    every coefficient, exchangeably; "covariance" in every coefficient, with a learned covariance between
+    sites; "transfer" by the paper's λ; "none" not at all."""
 
     classes: int | None = Field(default=None, ge=2, le=30)
-    """How many latent classes; None: two to eight, by the bound."""
+    """Classes: number of latent classes. None: chosen from two to eight by the bound."""
     starts: int = Field(default=4, ge=1, le=50)
+    """Classes: number of random starts of variational EM for each number of classes."""
     rounds: int = Field(default=30, ge=5, le=1000)
-    """Most rounds of variational EM."""
+    """Classes: maximum number of rounds of variational EM."""
     sweeps: int = Field(default=30, ge=3, le=10_000)
-    """Gibbs rounds after it; the last two thirds are kept, with as many chains as `draws` needs."""
+    """Classes: rounds of Gibbs sampling after EM. The last two thirds are kept, with as many chains as
+    `draws` requires."""
 
     latent_dimension: int = Field(default=5, ge=1, le=100)
-    """Of a Gaussian latent confounder."""
+    """Gaussian: dimension of the latent confounder."""
     gaussian_rounds: int = Field(default=600, ge=5, le=100_000)
-    """Most rounds of Algorithm 1 on its bound."""
+    """Gaussian: maximum number of rounds of Algorithm 1; it stops earlier once the bound stops improving."""
     learning_rate: float = Field(default=0.02, gt=0.0, le=1.0)
+    """Gaussian: step size of the optimiser; lower it if the bound becomes non-finite."""
     monte_carlo: int = Field(default=5, ge=1, le=1000)
-    """Draws of everybody's z in each of these rounds."""
+    """Gaussian: draws of everybody's z per round; more reduce the noise of the gradient."""
     regulariser: float = Field(default=1.0, gt=0.0)
-    """ζ: coefficients are a priori N(0, 1/2ζ), in standard units."""
+    """Gaussian: ζ; the prior of the coefficients is N(0, 1/2ζ) in standard units."""
     transfer: float | None = Field(default=None, ge=0.0, le=1.0)
-    """λ of every pair of sites: 0, each site by itself; 1, all alike. None: learned for each pair."""
+    """A fixed λ for every pair of sites: 0 fits each site separately, 1 makes all sites equal. None: learned
+    for each pair."""
     symmetric: bool = False
-    """Whether two sites must take as much from each other."""
+    """Whether λ must be the same in both directions of a pair of sites."""
     sampler: Literal["metropolis", "proposal"] = "metropolis"
-    """Whether a person's z comes from its posterior, or from q in its place."""
+    """Gaussian: whether a person's z is drawn from its posterior by Metropolis steps, or directly from q."""
 
     folds: int = Field(default=5, ge=2, le=20)
+    """Number of folds for the held-out density that chooses between candidates."""
     draws: int = Field(default=400, ge=20, le=100_000)
+    """Number of posterior draws; increase it for smoother interval limits."""
     noise_correlation: float = Field(default=0.0, gt=-1.0, lt=1.0)
-    """Correlation of a person's two noises: no data can tell it; it matters to individual effects only."""
+    """Assumed correlation of the noise in a person's two potential outcomes. The data cannot identify it;
+    it affects individual effects only."""
 
 
 @dataclass(frozen=True)
 class CausalRFFContext:
-    """What all parties share beside the settings."""
+    """Values that all parties share in addition to the settings."""
 
     covariates: int
     rates: np.ndarray
@@ -91,8 +105,9 @@ class CausalRFFContext:
     outcome_mean: float
     outcome_sd: float
     latent_frequencies: np.ndarray
-    """Of the continuous latent confounder's functions; empty unless it is Gaussian."""
+    """Frequencies of the functions of the Gaussian latent confounder; empty unless it is used."""
     observed_frequencies: np.ndarray
+    """Frequencies of the functions of (y, x); empty unless the Gaussian latent confounder is used."""
 
     @property
     def binary_outcome(self) -> bool:
@@ -100,6 +115,6 @@ class CausalRFFContext:
 
 
 def outcome_family(context: CausalRFFContext) -> Family:
-    """0/1 outcomes by a logit; every other outcome as a number with Gaussian noise."""
+    """A logit for 0/1 outcomes; all other outcomes are treated as Gaussian."""
     name = "binary" if context.binary_outcome else "continuous"
     return family_of(name, context.outcome_mean, context.outcome_sd, link="logit")

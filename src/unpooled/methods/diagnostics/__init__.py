@@ -1,1 +1,1 @@
-"""What is asked beside any method's fit, and in the same rounds: balance, overlap, and simpler estimates."""
+"""Study diagnostics that run in the same rounds as any method's fit: balance, overlap, simpler estimates."""

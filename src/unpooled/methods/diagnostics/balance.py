@@ -1,4 +1,8 @@
-"""What treatment is explained by when a study is looked at: values, and whether they are missing."""
+"""Regressors of the diagnostic propensity model, and the stage that computes balance and overlap.
+
+The regressors are the covariates, the incomplete covariates with their mean in place of missing values, and
+an indicator of missingness for each of these. Sites withhold sums that come from too few people.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +20,21 @@ from unpooled.protocol.records import Parameters, Scaling
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
+BINS = 20
+"""Number of bins of the propensity histogram on [0, 1]."""
+
 
 class Regressors(NamedTuple):
-    """Covariates, then incomplete columns (their mean where missing), then whether each is missing."""
+    """Covariates, then incomplete columns (mean-imputed), then their missingness indicators."""
 
     names: tuple[str, ...]
     flag: np.ndarray
-    """Which of them are 0/1."""
+    """Which regressors are 0/1."""
     mean: np.ndarray
     sd: np.ndarray
-    """What a value was moved and divided by."""
+    """Mean and sd by which the values were standardised."""
     incomplete: int
-    """How many features may be missing."""
+    """Number of features that may be missing."""
 
     @property
     def width(self) -> int:
@@ -35,12 +42,12 @@ class Regressors(NamedTuple):
 
     @property
     def balanced(self) -> int:
-        """How many have a mean of their own among people who have a value: all but the last ones."""
+        """Number of regressors other than missingness indicators."""
         return self.width - self.incomplete
 
 
 def regressors(scaling: Scaling, names: tuple[str, ...] = ()) -> Regressors:
-    """From the numbers that all sites agreed on; names are those of the schema's features, where known."""
+    """The regressors of a study; `names` are the names of the schema's features, if available."""
     kinds = [column.kind for column in scaling.incomplete_columns for _ in range(column.width)]
     flag = np.array([kind in ("binary", "categorical") for kind in kinds], dtype=bool)
     width = len(kinds)
@@ -52,7 +59,7 @@ def regressors(scaling: Scaling, names: tuple[str, ...] = ()) -> Regressors:
 
 
 def with_regressors(rows: Rows, fold: np.ndarray) -> Rows:
-    """The same people with these regressors for covariates, and folds of their own."""
+    """The same people with the regressors as covariates and the given folds."""
     missing = rows.present[:, None] * (1.0 - rows.seen)
     extra = len(rows.present) - len(fold)
     return Rows(
@@ -67,15 +74,12 @@ def with_regressors(rows: Rows, fold: np.ndarray) -> Rows:
     )
 
 
-BINS = 20
-"""Of the propensity, from 0 to 1."""
-
-
 class Balance(Stage):
-    """Sums by arm of every regressor among those who have it, plain and weighted; propensities, in bins.
+    """Unweighted and weighted sums of every regressor by arm, and a histogram of the propensities.
 
-    A site keeps back what few people stand behind, and says that it did: all of an arm of few people. Where a
-    single bin of an arm would be kept back, the next smallest is too: it could be told from the arm's size.
+    In its own statistics a site withholds, and marks, everything computed from too few people. If the
+    withheld bins of an arm hold too few people together, so that they could be recovered from the size of
+    the arm, the next smallest bin is withheld too.
     """
 
     mean: Float[Array, " f"]
@@ -84,9 +88,9 @@ class Balance(Stage):
     trim: float = eqx.field(static=True)
     reveals: ClassVar[str] = (
         "at this site, by arm: number, mean and sd of every covariate, number of missing values, people by "
-        "twentieths of their propensity, sum of the weights and of their squares — where at least 5 people "
-        "stand behind each; for sums over sites, without that limit: the same, and weighted sums of every "
-        "covariate"
+        "twentieths of their propensity, sum of the weights and of their squares — each only if it comes "
+        "from at least 5 people; for sums over sites, without that limit: the same, and weighted sums of "
+        "every covariate"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
@@ -102,23 +106,23 @@ class Balance(Stage):
         place = jnp.clip((chance * BINS).astype(int), 0, BINS - 1)
         histogram = arms @ (place[:, None] == jnp.arange(BINS))
         kept, shown = self._kept(sums, people), _shown(histogram)
-        each = {name: jnp.where(kept, found, 0.0) for name, found in sums.items()}
-        each |= {"kept": kept.astype(float), "histogram": jnp.where(shown, histogram, 0.0)}
-        each |= {"shown": shown.astype(float)}
-        each |= {name: jnp.where(_few(people), 0.0, found) for name, found in whole.items()}
-        return Statistics({**sums, **weighted, **whole, "histogram": histogram}, each)
+        per_site = {name: jnp.where(kept, found, 0.0) for name, found in sums.items()}
+        per_site |= {"kept": kept.astype(float), "histogram": jnp.where(shown, histogram, 0.0)}
+        per_site |= {"shown": shown.astype(float)}
+        per_site |= {name: jnp.where(_few(people), 0.0, found) for name, found in whole.items()}
+        return Statistics({**sums, **weighted, **whole, "histogram": histogram}, per_site)
 
     def _kept(self, sums: dict[str, Array], people: Array) -> Array:
-        """Features of which each arm has enough values, enough of both kinds, and not few missing ones."""
+        """Features for which no arm has few observed values, few missing values, few ones or few zeros."""
         ones = sums["people"] * self.mean + sums["sum"] * self.sd
         groups = jnp.stack([ones, sums["people"] - ones])
         small = jnp.any(_few(jnp.round(groups)), axis=(0, 1)) & self.flag
-        gaps = people[:, None] - sums["people"]
-        return ~(small | jnp.any(_few(sums["people"]) | _few(gaps), axis=0))
+        missing = people[:, None] - sums["people"]
+        return ~(small | jnp.any(_few(sums["people"]) | _few(missing), axis=0))
 
 
 def _known(rows: Rows) -> tuple[Array, Array]:
-    """Every regressor, and who has it: the flags of what is missing are everybody's."""
+    """Every regressor, and whether it is observed; missingness indicators always are."""
     width = rows.seen.shape[1]
     everybody = jnp.ones((len(rows.present), rows.covariates.shape[1] - 2 * width))
     known = jnp.concatenate([everybody, rows.seen, jnp.ones_like(rows.seen)], axis=1)
@@ -126,13 +130,14 @@ def _known(rows: Rows) -> tuple[Array, Array]:
 
 
 def _few(count: Array) -> Array:
+    """As `unpooled.disclosure.withheld.few`, in JAX."""
     return (count > 0.0) & (count < CELL)
 
 
 def _shown(histogram: Float[Array, "2 bins"]) -> Array:
-    """Which bins are sent; where few are in those kept back, as in a single one, the next smallest is too."""
+    """Which bins are sent; if the withheld bins hold few people together, the next smallest is withheld."""
     few = _few(histogram) | _few(histogram.sum(axis=1))[:, None]
-    alone = _few((few * histogram).sum(axis=1))
-    left = jnp.where(few | (histogram == 0.0), jnp.inf, histogram)
-    next_smallest = jnp.arange(BINS) == jnp.argmin(left, axis=1)[:, None]
-    return ~(few | (alone[:, None] & next_smallest & jnp.isfinite(left)))
+    recoverable = _few((few * histogram).sum(axis=1))
+    rest = jnp.where(few | (histogram == 0.0), jnp.inf, histogram)
+    next_smallest = jnp.arange(BINS) == jnp.argmin(rest, axis=1)[:, None]
+    return ~(few | (recoverable[:, None] & next_smallest & jnp.isfinite(rest)))

@@ -1,6 +1,6 @@
-"""The diagnostics of a study as rounds: regressions, then balance, overlap and simpler estimates in one.
+"""Study diagnostics as a procedure: nuisance regressions, then one round for balance, overlap and estimates.
 
-They run side by side with a method's fit, and cost no round of their own if the fit is longer.
+The procedure runs side by side with a method's fit, so it adds no rounds unless it is the longer of the two.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from unpooled.protocol.stage import Stage
 
 T = TypeVar("T")
 PREFIX = "diagnostics/"
+"""Prefix of the stages' names, which keeps them apart from those of the method."""
 FOLDS, RIDGE, TRIM = 3, 1.0, 0.01
-"""As AIPW's defaults."""
+"""AIPW's defaults."""
 MOST_ROUNDS = STEPS + 1
 
 
 def stages(scaling: Scaling) -> dict[str, Stage]:
-    """Every stage by name, the same at the coordinator and at the sites."""
+    """All stages by name, identical at the coordinator and at the sites."""
     found, offsets = regressors(scaling), _pooling(scaling).offsets
     plain: dict[str, Stage] = {
         "treatment": Treatment(offsets),
@@ -50,53 +51,53 @@ def stages(scaling: Scaling) -> dict[str, Stage]:
 
 
 def joined(own: dict[str, Stage], scaling: Scaling, diagnostics: bool) -> dict[str, Stage]:
-    """A method's own stages, and those of the diagnostics if the study asks for them."""
+    """A method's stages, together with those of the diagnostics if the study requests them."""
     return {**own, **stages(scaling)} if diagnostics else own
 
 
 def features(scaling: Scaling) -> int:
-    """Most numbers per person that any of these stages' statistics rest on."""
+    """The largest number of features per person in any stage's statistics."""
     return 1 + regressors(scaling).width
 
 
 @dataclass(frozen=True)
 class Unavailable(Record):
-    """Why there are no diagnostics."""
+    """The reason why there are no diagnostics."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class DiagnosticStatistics(Record):
-    """Every number that the sites sent for the diagnostics, in standard units."""
+    """The statistics that the sites sent for the diagnostics, in standard units."""
 
     site_people: np.ndarray
     site_estimates: np.ndarray
     """Each site's doubly robust estimate."""
     site_errors: np.ndarray
     aipw: tuple[float, float]
-    """Estimate and standard error over all people; so for the other two."""
+    """Estimate and standard error over all people; likewise `ipw` and `difference`."""
     ipw: tuple[float, float]
     difference: tuple[float, float]
     arm_means: np.ndarray
     """Weighted means of the outcome by arm."""
     summed: Arrays
-    """Of the `balance` stage, over all sites."""
+    """Statistics of the `balance` stage, summed over sites."""
     per_site: Arrays
-    """Of the `balance` stage, by site; small groups are withheld by the sites."""
+    """Statistics of the `balance` stage by site; the sites withhold small groups."""
     clipped: int
     rounds: int
     converged: bool
 
 
 def diagnose(scaling: Scaling) -> Procedure[DiagnosticStatistics | Unavailable]:
-    """The regressions, then one round for balance, overlap and simpler estimates."""
+    """Run the diagnostics; an error ends them with its reason and does not stop the fit."""
     try:
         return (yield from _prefixed(_diagnose(scaling)))
     except UnpooledError as error:
         return Unavailable(f"{error.expected}; found {error.found}")
     except np.linalg.LinAlgError:
-        return Unavailable("regressions must have one solution; found a singular one")
+        return Unavailable("the regressions must have unique solutions; found a singular matrix")
 
 
 def _diagnose(scaling: Scaling) -> Procedure[DiagnosticStatistics]:
@@ -106,7 +107,7 @@ def _diagnose(scaling: Scaling) -> Procedure[DiagnosticStatistics]:
     *held_out, everybody = known.treatment.coefficients
     crossed = known._replace(treatment=known.treatment._replace(coefficients=np.stack(held_out)))
     own = np.repeat(everybody[:, None], FOLDS, axis=1)
-    # With a propensity of ½ for everybody all weights are equal: the unadjusted difference.
+    # Zero coefficients give everybody a propensity of ½, hence equal weights: the unadjusted difference.
     both = {"treatment": np.stack([own, np.zeros_like(own)])}
     scores, weighted, balance = yield from side_by_side(
         ask("scores", score_question(crossed, FOLDS)),
@@ -141,7 +142,7 @@ def _pooling(scaling: Scaling) -> PooledRegressions:
 
 
 def _prefixed(procedure: Procedure[T]) -> Procedure[T]:
-    """The same procedure, asking for stages by the names they have beside a method's own."""
+    """The same procedure, with `PREFIX` added to the names of the stages it asks for."""
     reply: Any = None
     try:
         while True:

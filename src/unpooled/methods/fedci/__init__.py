@@ -1,4 +1,4 @@
-"""FedCI: Bayesian causal inference with Gaussian processes over sites that share no rows."""
+"""FedCI: Bayesian causal inference with Gaussian processes across sites that share no rows."""
 
 from unpooled.methods.fedci.method import METHOD
 

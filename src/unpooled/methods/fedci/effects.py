@@ -1,7 +1,9 @@
-"""Effects beside the rows: Lemma 2's conditional for known outcomes, the GP's conditional for new people.
+"""Effects computed at the sites under posterior draws.
 
-Given one draw of the hyperparameters θ and J draws of (β, g), an effect is a mean per draw plus a
-variance that only the site's own remainder and noise leave.
+Given one draw of the hyperparameters θ and J draws of (β, g), an effect has a mean per draw and a variance
+from the site's remainder process and the noise: for known outcomes by Lemma 2, for new people by the
+conditional of the Gaussian process. The module holds these conditionals, the stages that return average
+effects and held-out errors, and the mixture of draws over the structures.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from unpooled.protocol.stage import Stage
 
 
 class WeightDraws(NamedTuple):
-    """J draws of the weights and of this site's shift, under one θ."""
+    """J draws of the weights and of this site's shift under one θ."""
 
     free: Arrays
     beta: Float[Array, "j 2 p"]
@@ -32,13 +34,13 @@ class WeightDraws(NamedTuple):
 
 
 def shared_arms(evidence: Evidence, draws: WeightDraws, covariates: Array) -> Float[Array, "j n 2"]:
-    """What all sites know of both arms' outcomes: φ(x)ᵀβ + g."""
+    """φ(x)ᵀβ + g in both arms: the predictor without the site's remainder."""
     features = evidence.structure.features(draws.free, covariates)
     return jnp.einsum("nf,jaf->jna", features, draws.beta) + draws.shift[:, None, :]
 
 
 def factual(evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array) -> Float[Array, "j n"]:
-    """Expected outcome of every row in its own arm, conditioned on the rows in use."""
+    """Expected outcome of every row in its own arm, given the rows with weight 1."""
     shared = jnp.sum(shared_arms(evidence, draws, rows.covariates) * arm_indicators(rows.treatment), axis=2)
     if not isinstance(evidence, KernelEvidence) or evidence.diagonal:
         return shared
@@ -49,7 +51,7 @@ def factual(evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array) 
 def conditional_effect(
     evidence: Evidence, draws: WeightDraws, rows: Rows, covariates: Array
 ) -> tuple[Float[Array, "j k"], Float[Array, " k"]]:
-    """CATE of people known by their covariates: means and variances."""
+    """CATE at the given covariates: means and variances."""
     both = shared_arms(evidence, draws, covariates)
     mean = both[..., 1] - both[..., 0]
     if not isinstance(evidence, KernelEvidence):
@@ -64,7 +66,7 @@ def conditional_effect(
 
 
 def average_variance(evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array) -> Float[Array, ""]:
-    """Variance of the weighted average of the rows' CATEs that the site's remainder leaves."""
+    """Variance of the weighted average CATE that is due to the site's remainder."""
     if not isinstance(evidence, KernelEvidence):
         return jnp.zeros(())
     spread, structure = _spread(evidence, draws.free), evidence.structure
@@ -79,9 +81,9 @@ def average_variance(evidence: Evidence, draws: WeightDraws, rows: Rows, weights
 def individual_effect(
     evidence: Evidence, draws: WeightDraws, rows: Rows, others: Rows | None, noise_correlation: Array
 ) -> tuple[Float[Array, "j k"], Float[Array, " k"]]:
-    """ITE of people whose outcomes are known: means and variances of (2w − 1)(y − y_mis), Lemma 2.
+    """ITE of people with known outcomes: means and variances of (2w − 1)(y − y_mis), Lemma 2.
 
-    The people are the site's own rows, or `others`, whose outcomes then join what is conditioned on.
+    The people are the site's own rows or, if given, `others`, whose outcomes are then conditioned on too.
     """
     people = rows if others is None else others
     known = rows if others is None else join(rows, others)
@@ -92,12 +94,12 @@ def individual_effect(
 def _missing_outcome(
     evidence: Evidence, draws: WeightDraws, known: Rows, people: Rows, noise_correlation: Array
 ) -> tuple[Array, Array]:
-    """Mean and variance of y_mis; the people are the last of the rows that are known."""
+    """Mean and variance of y_mis; `people` are the last rows of `known`."""
     own, other = arm_indicators(people.treatment), arm_indicators(1.0 - people.treatment)
     both = shared_arms(evidence, draws, people.covariates)
     residual = people.outcome - jnp.sum(both * own, axis=2)
     sd = jnp.exp(draws.free["noise"])
-    noise_cross = noise_correlation * (own @ sd) * (other @ sd)  # σ₁₂: a prior choice, never learned
+    noise_cross = noise_correlation * (own @ sd) * (other @ sd)  # σ₁₂: a prior choice, not identified
     missing = jnp.sum(both * other, axis=2)
     variance = other @ sd**2
     if not isinstance(evidence, KernelEvidence):
@@ -110,7 +112,7 @@ def _missing_outcome(
         observed = evidence.noise(draws.free, people.treatment) + (own @ jnp.diagonal(covariance)) * remainder
         cross = covariance[0, 1] * remainder + noise_cross
         return missing + residual * cross / observed, variance - cross**2 / observed
-    # K_om R⁻¹ e, where the noises of one person's two outcomes meet on the people's own diagonal.
+    # K_om R⁻¹ e; the noise covariance of a person's two outcomes is added on the people's own diagonal.
     cross = _cross(evidence, draws.free, 1.0 - people.treatment, people.covariates, known)
     person = jnp.arange(len(noise_cross))
     cross = cross.at[person, person + len(known.present) - len(noise_cross)].add(noise_cross) * known.present
@@ -120,12 +122,12 @@ def _missing_outcome(
 
 
 def join(rows: Rows, people: Rows) -> Rows:
-    """The site's rows and further people as one table."""
+    """Append further people to the site's rows."""
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b]) if a.ndim else a, rows, people)
 
 
 def _spread(evidence: KernelEvidence, free: Arrays) -> Array:
-    """Var(f₁ − f₀) before any data, per unit of the kernel."""
+    """Prior Var(f₁ − f₀) per unit of the kernel."""
     covariance = evidence.structure.arm_covariance(free)
     return covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]
 
@@ -144,7 +146,7 @@ def _contrast(evidence: KernelEvidence, free: Arrays, covariates: Array, rows: R
 
 
 def _explained(evidence: KernelEvidence, free: Arrays, rows: Rows, cross: Array) -> Array:
-    """R^{−½}·cross: its squares are the variance that the site's rows explain."""
+    """R^{−½}·cross; its squares sum to the variance explained by the site's rows."""
     root = jnp.linalg.cholesky(evidence.observed_covariance(free, rows, rows.present))
     return jsl.solve_triangular(root, cross, lower=True)
 
@@ -152,6 +154,7 @@ def _explained(evidence: KernelEvidence, free: Arrays, rows: Rows, cross: Array)
 def _conditional_mean(
     evidence: KernelEvidence, draws: WeightDraws, rows: Rows, weights: Array, cross: Array
 ) -> Array:
+    """cross·R⁻¹·(y − shared): the conditional mean of the remainder."""
     shared = jnp.sum(shared_arms(evidence, draws, rows.covariates) * arm_indicators(rows.treatment), axis=2)
     residual = (rows.outcome - shared) * weights
     root = jnp.linalg.cholesky(evidence.observed_covariance(draws.free, rows, weights))
@@ -159,7 +162,7 @@ def _conditional_mean(
 
 
 class GaussianProcessAverage(Stage):
-    """The site's ATE under each draw: the CATE averaged over its people. The same draws go to every site."""
+    """The site's ATE under each draw: the CATE averaged over its people. All sites receive the same draws."""
 
     evidence: Evidence
     reveals: ClassVar[str] = "draws of the average effect at this site"
@@ -167,7 +170,7 @@ class GaussianProcessAverage(Stage):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         fixed = parameters.fixed
         draws = WeightDraws(parameters.free, fixed["beta"], fixed["shift"][:, :, rows.site])
-        # Padding rows weigh nothing in the average.
+        # Padding rows have zero weight.
         weights = rows.present / jnp.sum(rows.present)
         mean = conditional_effect(self.evidence, draws, rows, rows.covariates)[0] @ weights
         variance = average_variance(self.evidence, draws, rows, weights)
@@ -177,7 +180,7 @@ class GaussianProcessAverage(Stage):
 
 
 class HeldOutErrors(Stage):
-    """Products of the structures' errors on people held out: what choosing and stacking need."""
+    """Cross-products of the structures' prediction errors on held-out people, for stacking."""
 
     evidences: tuple[Evidence, ...]
     reveals: ClassVar[str] = "per arm: summed squared prediction errors, and number of people"
@@ -206,9 +209,9 @@ class HeldOutErrors(Stage):
 
 
 def mix(by_structure: dict[str, np.ndarray], weights: dict[str, float], count: int) -> np.ndarray:
-    """`count` draws [count, …]: each structure gives its weight's share, evenly over its θ draws.
+    """Mix the draws of all structures into `count` draws [count, …], in proportion to their weights.
 
-    The mean is then the stacked estimate, and the spread includes that between the structures.
+    The mean of the mixture is the stacked estimate, and its spread includes that between structures.
     """
     flat = {name: _merge(effects) for name, effects in by_structure.items()}
     shares = _shares(weights, count)
@@ -220,11 +223,12 @@ def mix(by_structure: dict[str, np.ndarray], weights: dict[str, float], count: i
 
 
 def _merge(effects: np.ndarray) -> np.ndarray:
-    """[θ, j, …] into one axis of draws."""
+    """Merge the axes [θ, j, …] into one axis of draws."""
     return effects.reshape(-1, *effects.shape[2:])
 
 
 def _shares(weights: dict[str, float], count: int) -> dict[str, int]:
+    """The number of draws of each structure; the remainder goes to the one with the largest weight."""
     shares = {name: int(weight * count) for name, weight in weights.items()}
     heaviest = max(weights, key=lambda name: weights[name])
     shares[heaviest] += count - sum(shares.values())
@@ -249,7 +253,7 @@ def individual_effects(
     count: int,
     noise_correlation: float,
 ) -> np.ndarray:
-    """ITE draws [count, people] of people whose outcomes are known."""
+    """ITE draws [count, people] for people with known outcomes."""
     rho, parts = np.asarray(noise_correlation), draws["structures"].items()
     return mix(
         {n: _each_theta(evidences[n], part, rows, people, rho) for n, part in parts}, draws["weights"], count
@@ -266,7 +270,7 @@ def _each_theta(
 def _compiled_each_theta(
     evidence: Evidence, part: Arrays, rows: Rows, people: Rows | None, noise_correlation: np.ndarray | None
 ) -> Array:
-    """One θ after another, so that memory does not grow with their number."""
+    """Sequential over θ, so that memory use does not grow with the number of draws."""
 
     def one(leaves: Arrays) -> Array:
         drawn = WeightDraws(leaves["free"], leaves["beta"], leaves["shift"][:, :, rows.site])

@@ -1,4 +1,9 @@
-"""FedCI as a procedure: start from ridges, minimise, weigh structures on held-out people, draw."""
+"""FedCI's collapsed inference as a procedure.
+
+Ridge regressions give the starting values; the negative log evidence of each structure is minimised on all
+people and without each fold; held-out errors give the stacking weights; the hyperparameters are drawn from a
+Laplace approximation with Student-t tails, weights and shifts from their exact posterior.
+"""
 
 from __future__ import annotations
 
@@ -31,29 +36,52 @@ from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Draws, Parameters
 
 NEGLIGIBLE = 0.02
+"""Structures with a smaller stacking weight are dropped."""
 FOLDS_COARSER = 10.0
-"""Folds only compare structures, to a hundredth of a weight: they may stop so many times earlier."""
+"""Factor on the tolerance of the fits without a fold, which only serve to compare the structures."""
+RIDGE = 5.0
+"""Penalty of the ridge regressions that give the starting values."""
+DEGREES = 5
+"""Degrees of freedom of the t distribution from which hyperparameters are drawn."""
+LOOSEST = 0.5
+"""Minimum prior precision in any direction of the hyperparameter space."""
+
+
+@dataclass(frozen=True)
+class Ridges:
+    """A ridge regression per arm: unit directions of the slopes, residual sds, and numbers of people."""
+
+    directions: np.ndarray
+    noise: np.ndarray
+    rows: np.ndarray
+
+
+class PosteriorMode(NamedTuple):
+    """The posterior mode of the hyperparameters, and the precision of the Laplace approximation."""
+
+    free: Arrays
+    precision: np.ndarray
 
 
 def fit(
     settings: FedCISettings, evidences: dict[str, Evidence], folds: int, seed: int, share: float = 1.0
 ) -> Procedure[Fit]:
-    """The collapsed inference; with folds the structures are weighed, without there is one.
+    """Fit and weight all structures; with `folds` equal to 0 there is a single structure.
 
-    Where the share is under one, everything before the draws is done with that share of the people.
+    If `share` is below one, the steps before the draws use a subsample with that share of the people.
     """
     held = np.arange(-1, folds)
     ridge = yield from ask("ridge", Parameters(fixed={"fold": held}))
     starts = [ridges_of(jax.tree.map(lambda leaf, i=i: leaf[i], ridge.summed)) for i in range(len(held))]
-    few = [replace(ridge, rows=share * ridge.rows) for ridge in starts]
+    scaled = [replace(ridge, rows=share * ridge.rows) for ridge in starts]
     names = list(evidences)
     found = yield from side_by_side(
-        *[_minimise(_first(name, share), evidences[name], few, held, settings) for name in names]
+        *[_minimise(_first(name, share), evidences[name], scaled, held, settings) for name in names]
     )
     minima = dict(zip(names, found, strict=True))
     weights = {names[0]: 1.0}
     if folds:
-        weights = yield from _stack(evidences, minima, held, few)
+        weights = yield from _stack(evidences, minima, held, scaled)
     modes = yield from side_by_side(
         *[_mode(name, evidences[name], minima[name], starts[0], settings, share) for name in weights]
     )
@@ -79,135 +107,8 @@ def fit(
     return Fit(shared, site_effects, {"weights": weights, "structures": diagnostics})
 
 
-def _first(name: str, share: float) -> str:
-    """The stage of the first descent: a share of the people, or everybody."""
-    return name if share == 1.0 else subsampled(name)
-
-
-def _minimise(
-    name: str, evidence: Evidence, starts: list[Ridges], held: np.ndarray, settings: FedCISettings
-) -> Procedure[Minima]:
-    evaluations = settings.evaluations or evidence.structure.evaluations
-    stopping = Stopping(evaluations, settings.tolerance, FOLDS_COARSER)
-    points = [evidence.structure.start(ridge.directions, ridge.noise) for ridge in starts]
-    scales = [evidence.structure.scales(ridge.noise, float(ridge.rows.min())) for ridge in starts]
-    batch, units = (jax.tree.map(lambda *leaves: np.stack(leaves), *part) for part in (points, scales))
-    return (yield from minimise(name, evidence, batch, units, fixed_by(starts, held), stopping))
-
-
-def _weights_and_shifts(
-    leaves: tuple[Arrays, Arrays, Statistics, Array | None], evidence: Evidence
-) -> tuple[Array, Array]:
-    """β and g under one θ: their posterior mean, or J draws where keys are given."""
-    free, fixed, statistics, keys = leaves
-    fitted = evidence.posterior(Parameters(free, fixed), statistics)
-    prior = evidence.structure.prior(free)
-    if keys is None:
-        return coefficients(prior, draw(fitted, None))
-    many = jax.random.wrap_key_data(keys)
-    return jax.lax.map(lambda key: coefficients(prior, draw(fitted, key)), many)
-
-
-def _stack(
-    evidences: dict[str, Evidence], minima: dict[str, Minima], held: np.ndarray, starts: list[Ridges]
-) -> Procedure[dict[str, float]]:
-    fitted = []
-    for name, evidence in evidences.items():
-        at = (minima[name].free, fixed_by(starts, held), minima[name].statistics, None)
-        beta, shift = one_by_one(_weights_and_shifts, at, evidence)
-        without_full = jax.tree.map(lambda leaf: np.asarray(leaf)[None, 1:], (minima[name].free, beta, shift))
-        fitted.append(dict(zip(("free", "beta", "shift"), without_full, strict=True)))
-    reply = yield from ask("held_out", Parameters(fixed={"fitted": tuple(fitted)}))
-    products, count = reply.summed["products"][0], reply.summed["count"][0]
-    # Both arms matter alike to an effect, however few the treated are.
-    weights = simplex_weights(np.mean(products / count[:, None, None], axis=0))
-    kept = {
-        name: float(weight) for name, weight in zip(evidences, weights, strict=True) if weight > NEGLIGIBLE
-    }
-    return {name: weight / sum(kept.values()) for name, weight in kept.items()}
-
-
-def simplex_weights(errors: np.ndarray) -> np.ndarray:
-    """Weights ≥ 0 summing to one that minimise wᵀEw, the squared error of the average prediction."""
-    size = len(errors)
-    scale = np.trace(errors) / size
-    result = minimize(
-        lambda w: w @ errors @ w / scale,
-        np.full(size, 1.0 / size),
-        jac=lambda w: 2.0 * errors @ w / scale,
-        bounds=[(0.0, 1.0)] * size,
-        constraints={"type": "eq", "fun": lambda w: w.sum() - 1.0, "jac": lambda w: np.ones(size)},
-        method="SLSQP",
-    )
-    return result.x
-
-
-class PosteriorMode(NamedTuple):
-    """The likeliest hyperparameters, and the precision of their posterior about it."""
-
-    free: Arrays
-    precision: np.ndarray
-
-
-def _mode(
-    name: str, evidence: Evidence, minima: Minima, start: Ridges, settings: FedCISettings, share: float
-) -> Procedure[PosteriorMode]:
-    best = jax.tree.map(lambda leaf: leaf[0], minima.free)
-    few = _of_all(replace(start, rows=share * start.rows))
-    hessian = yield from curvature(_first(name, share), evidence, best, few)
-    prior = prior_curvature(evidence.structure, best, few)
-    if share < 1.0:
-        hessian = prior + (hessian - prior) / share
-        refined = yield from refine(name, evidence, best, hessian, _of_all(start), settings.tolerance)
-        best = jax.tree.map(lambda leaf: leaf[0], refined.free)
-    return PosteriorMode(best, precision_of(hessian, prior))
-
-
-def _of_all(start: Ridges) -> Arrays:
-    """What the priors rest on, nobody held out."""
-    return jax.tree.map(lambda leaf: leaf[0], fixed_by([start], np.array([-1])))
-
-
-def _draw(
-    name: str, evidence: Evidence, mode: PosteriorMode, start: Ridges, settings: FedCISettings, seed: int
-) -> Procedure[Arrays]:
-    """Hyperparameters from a Laplace approximation, weights and shifts from their exact posterior."""
-    per_theta = evidence.structure.draws_per_theta
-    count = -(-settings.draws // per_theta)
-    free = around(mode.free, mode.precision, count, seed)
-    many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), _of_all(start))
-    statistics = yield from ask(name, Parameters(free, many))
-    keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))
-    beta, shift = one_by_one(_weights_and_shifts, (free, many, statistics, keys), evidence)
-    noise = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), count)
-    return {
-        "free": free,
-        "beta": beta,
-        "shift": shift,
-        "key": np.asarray(jax.random.key_data(noise)),
-    }
-
-
-def _average(name: str, draws: Arrays) -> Procedure[np.ndarray]:
-    """ATE draws [θ, j, site]."""
-    fixed = {key: draws[key] for key in ("beta", "shift", "key")}
-    reply = yield from ask(f"effect/{name}", Parameters(draws["free"], fixed))
-    return np.moveaxis(np.asarray(reply.per_site["effect"]), 1, 2)
-
-
-RIDGE = 5.0
-
-
-@dataclass(frozen=True)
-class Ridges:
-    """Directions (of length one), residual sds and numbers of people of a ridge regression per arm."""
-
-    directions: np.ndarray
-    noise: np.ndarray
-    rows: np.ndarray
-
-
 def ridges_of(total: Arrays) -> Ridges:
+    """Solve the ridge regressions from sums over sites."""
     gram = np.asarray(unpack(jnp.asarray(total["gram"])))
     penalty = np.diag([1e-6, *np.full(gram.shape[-1] - 1, RIDGE)])
     coefficient = np.stack(
@@ -225,7 +126,7 @@ def ridges_of(total: Arrays) -> Ridges:
 
 
 def fixed_by(starts: list[Ridges], held: np.ndarray) -> Arrays:
-    """Which fold is held out, and what the priors of noise and directions rest on."""
+    """Fixed parameters: the held-out fold, and the centres of the priors of noise and directions."""
     return {
         "fold": held,
         "noise": np.log(np.stack([ridge.noise for ridge in starts])),
@@ -234,34 +135,105 @@ def fixed_by(starts: list[Ridges], held: np.ndarray) -> Arrays:
     }
 
 
-DEGREES = 5
-LOOSEST = 0.5
-"""Least prior precision of any direction among the hyperparameters."""
+def _first(name: str, share: float) -> str:
+    """The stage of the first minimisation: subsampled if the share is below one."""
+    return name if share == 1.0 else subsampled(name)
 
 
-def around(mode: Arrays, precision: np.ndarray, count: int, seed: int) -> Arrays:
-    """θ ~ t(θ̂, precision⁻¹). Student's t: a posterior's tails are heavier than its mode's curvature tells."""
-    flat, unravel = flatten(jax.tree.map(lambda leaf: np.asarray(leaf)[None], mode))
-    rng = np.random.default_rng(seed)
-    normal = rng.standard_normal((count, flat.shape[1]))
-    stretched = normal * np.sqrt(DEGREES / rng.chisquare(DEGREES, (count, 1)))
-    # With precision CCᵀ, C⁻ᵀz has its inverse as covariance.
-    spread = solve_triangular(np.linalg.cholesky(precision), stretched.T, lower=True, trans=1).T
-    return unravel(flat + spread)
+def _minimise(
+    name: str, evidence: Evidence, starts: list[Ridges], held: np.ndarray, settings: FedCISettings
+) -> Procedure[Minima]:
+    """Minimise one structure's objective on all people and without each fold, in one batch."""
+    evaluations = settings.evaluations or evidence.structure.evaluations
+    stopping = Stopping(evaluations, settings.tolerance, FOLDS_COARSER)
+    points = [evidence.structure.start(ridge.directions, ridge.noise) for ridge in starts]
+    scales = [evidence.structure.scales(ridge.noise, float(ridge.rows.min())) for ridge in starts]
+    batch, units = (jax.tree.map(lambda *leaves: np.stack(leaves), *part) for part in (points, scales))
+    return (yield from minimise(name, evidence, batch, units, fixed_by(starts, held), stopping))
+
+
+def _stack(
+    evidences: dict[str, Evidence], minima: dict[str, Minima], held: np.ndarray, starts: list[Ridges]
+) -> Procedure[dict[str, float]]:
+    """Stacking weights of the structures from their held-out squared errors."""
+    fitted = []
+    for name, evidence in evidences.items():
+        at = (minima[name].free, fixed_by(starts, held), minima[name].statistics, None)
+        beta, shift = one_by_one(_weights_and_shifts, at, evidence)
+        without_full = jax.tree.map(lambda leaf: np.asarray(leaf)[None, 1:], (minima[name].free, beta, shift))
+        fitted.append(dict(zip(("free", "beta", "shift"), without_full, strict=True)))
+    reply = yield from ask("held_out", Parameters(fixed={"fitted": tuple(fitted)}))
+    products, count = reply.summed["products"][0], reply.summed["count"][0]
+    # Both arms have equal weight, whatever their sizes: the effect depends on both equally.
+    weights = simplex_weights(np.mean(products / count[:, None, None], axis=0))
+    kept = {
+        name: float(weight) for name, weight in zip(evidences, weights, strict=True) if weight > NEGLIGIBLE
+    }
+    return {name: weight / sum(kept.values()) for name, weight in kept.items()}
+
+
+def simplex_weights(errors: np.ndarray) -> np.ndarray:
+    """Non-negative weights with sum one that minimise wᵀEw, the squared error of the weighted prediction."""
+    size = len(errors)
+    scale = np.trace(errors) / size
+    result = minimize(
+        lambda w: w @ errors @ w / scale,
+        np.full(size, 1.0 / size),
+        jac=lambda w: 2.0 * errors @ w / scale,
+        bounds=[(0.0, 1.0)] * size,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1.0, "jac": lambda w: np.ones(size)},
+        method="SLSQP",
+    )
+    return result.x
+
+
+def _weights_and_shifts(
+    leaves: tuple[Arrays, Arrays, Statistics, Array | None], evidence: Evidence
+) -> tuple[Array, Array]:
+    """β and g under one θ: J draws if keys are given, otherwise the posterior mean."""
+    free, fixed, statistics, keys = leaves
+    fitted = evidence.posterior(Parameters(free, fixed), statistics)
+    prior = evidence.structure.prior(free)
+    if keys is None:
+        return coefficients(prior, draw(fitted, None))
+    many = jax.random.wrap_key_data(keys)
+    return jax.lax.map(lambda key: coefficients(prior, draw(fitted, key)), many)
+
+
+def _mode(
+    name: str, evidence: Evidence, minima: Minima, start: Ridges, settings: FedCISettings, share: float
+) -> Procedure[PosteriorMode]:
+    """The mode and its precision; after a subsample, the minimum is refined on all people."""
+    best = jax.tree.map(lambda leaf: leaf[0], minima.free)
+    fixed = _of_all(replace(start, rows=share * start.rows))
+    hessian = yield from curvature(_first(name, share), evidence, best, fixed)
+    prior = prior_curvature(evidence.structure, best, fixed)
+    if share < 1.0:
+        hessian = prior + (hessian - prior) / share
+        refined = yield from refine(name, evidence, best, hessian, _of_all(start), settings.tolerance)
+        best = jax.tree.map(lambda leaf: leaf[0], refined.free)
+    return PosteriorMode(best, precision_of(hessian, prior))
+
+
+def _of_all(start: Ridges) -> Arrays:
+    """Fixed parameters of the fit to all people."""
+    return jax.tree.map(lambda leaf: leaf[0], fixed_by([start], np.array([-1])))
 
 
 def precision_of(hessian: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """Prior and likelihood, the latter only where it narrows: no direction spreads beyond its prior."""
+    """Prior plus likelihood curvature, with negative likelihood curvature set to zero, so that no direction
+    has a wider spread than under the prior."""
     return _not_below(prior, LOOSEST) + _not_below(hessian - prior, 0.0)
 
 
 def _not_below(matrix: np.ndarray, least: float) -> np.ndarray:
+    """The matrix with its eigenvalues raised to at least `least`."""
     values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
     return (vectors * np.maximum(values, least)) @ vectors.T
 
 
 def prior_curvature(structure: Structure, free: Arrays, fixed: Arrays) -> np.ndarray:
-    """The Hessian of −log prior: the coordinator's own affair."""
+    """The Hessian of −log prior, computed at the coordinator without the sites."""
     return np.asarray(_prior_curvature(structure, free, fixed))
 
 
@@ -269,3 +241,41 @@ def prior_curvature(structure: Structure, free: Arrays, fixed: Arrays) -> np.nda
 def _prior_curvature(structure: Structure, free: Arrays, fixed: Arrays) -> jax.Array:
     flat, unravel = ravel_pytree(free)
     return jax.hessian(lambda point: -structure.log_prior(unravel(point), fixed))(flat)
+
+
+def _draw(
+    name: str, evidence: Evidence, mode: PosteriorMode, start: Ridges, settings: FedCISettings, seed: int
+) -> Procedure[Arrays]:
+    """Draw hyperparameters from the Laplace approximation, weights and shifts from their exact posterior."""
+    per_theta = evidence.structure.draws_per_theta
+    count = -(-settings.draws // per_theta)
+    free = around(mode.free, mode.precision, count, seed)
+    many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), _of_all(start))
+    statistics = yield from ask(name, Parameters(free, many))
+    keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))
+    beta, shift = one_by_one(_weights_and_shifts, (free, many, statistics, keys), evidence)
+    noise = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), count)
+    return {
+        "free": free,
+        "beta": beta,
+        "shift": shift,
+        "key": np.asarray(jax.random.key_data(noise)),
+    }
+
+
+def around(mode: Arrays, precision: np.ndarray, count: int, seed: int) -> Arrays:
+    """Draw θ ~ t(θ̂, precision⁻¹); the t distribution allows for tails heavier than the curvature implies."""
+    flat, unravel = flatten(jax.tree.map(lambda leaf: np.asarray(leaf)[None], mode))
+    rng = np.random.default_rng(seed)
+    normal = rng.standard_normal((count, flat.shape[1]))
+    student = normal * np.sqrt(DEGREES / rng.chisquare(DEGREES, (count, 1)))
+    # If CCᵀ is the precision, C⁻ᵀz has its inverse as covariance.
+    deviation = solve_triangular(np.linalg.cholesky(precision), student.T, lower=True, trans=1).T
+    return unravel(flat + deviation)
+
+
+def _average(name: str, draws: Arrays) -> Procedure[np.ndarray]:
+    """ATE draws [θ, j, site]."""
+    fixed = {key: draws[key] for key in ("beta", "shift", "key")}
+    reply = yield from ask(f"effect/{name}", Parameters(draws["free"], fixed))
+    return np.moveaxis(np.asarray(reply.per_site["effect"]), 1, 2)

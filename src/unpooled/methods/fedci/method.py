@@ -1,4 +1,4 @@
-"""FedCI's face: what the coordinator and the sites call."""
+"""FedCI's implementation of the `Method` interface."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
 EXACT_ROWS = 300
-"""Up to so many rows at the largest site its remainder is kept exactly; beyond, only its diagonal."""
+"""If the largest site has at most this many rows, the remainder is exact; otherwise only its diagonal is
+used."""
 CANDIDATES = ("projection", "isotropic")
+"""Structures that `structure = "auto"` stacks."""
 COMPONENTS = 2
+"""Number of index functions of the projection structure."""
 
 
 class FedCIMethod:
@@ -84,8 +87,8 @@ class FedCIMethod:
             settings.evaluations or (Projection if name == "projection" else Kernel).evaluations
             for name in _names(settings)
         ]
-        # Ridge; evaluations of two rounds; held-out errors; a Hessian of two; statistics; effects. Where
-        # sites are large, further evaluations on everybody.
+        # Ridge; evaluations and, for large sites, refinement (two rounds each); held-out errors; Hessian
+        # (two rounds); statistics; effects.
         return 1 + 2 * (max(allowed) + REFINEMENT) + (len(allowed) > 1) + 2 + 2
 
     def conditional_effects(
@@ -137,7 +140,7 @@ def _evidence(name: str, settings: FedCISettings, context: FedCIContext) -> Evid
 
 
 def pseudo_people(scaling: Scaling, count: int, seed: int) -> np.ndarray:
-    """Inducing inputs: nobody's rows, but draws with the covariates' correlations and rates."""
+    """Inducing inputs: simulated rows with the covariates' correlations and 0/1 rates, not real people."""
     correlation = np.asarray(scaling.correlation)
     rng = stream(seed, "inducing inputs")
     values, vectors = np.linalg.eigh(correlation)

@@ -1,8 +1,9 @@
-"""Shapes the outcome functions may take: features shared by all sites, arm covariances, priors.
+"""Structures of the outcome functions: shared features, covariances between arms, and priors.
 
-Each structure is Eq. (the-model) with its Gaussian parts written as features with random weights:
-an intercept and a linear part per arm, kernel components by basis functions, and what the basis
-functions leave of the kernel as a function of the site's own (`remainder`).
+Each structure is Eq. (the-model) with its Gaussian parts written as features with random weights: an
+intercept and a linear part per arm, and basis functions for the kernel components. `Projection` learns
+functions of a few linear indices. `Kernel` has an isotropic or ARD kernel; the part of the kernel that its
+basis functions do not capture is a Gaussian process at each site (the `remainder`).
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from unpooled.maths.regression import RegressionPrior
 from unpooled.protocol.records import Arrays
 
 INTERCEPT_SD = 3.0
+"""Prior sd of the intercepts, in sds of the outcome."""
 GRID = np.linspace(-4.0, 4.0, 17)
-"""Where a one-dimensional function is pinned down, in sds of its index."""
+"""Grid of the basis functions of a one-dimensional function, in sds of its index."""
 
 
 class Structure(eqx.Module):
-    """What every structure shares: intercept, linear part, noise, site shifts."""
+    """Base class of all structures: intercept, linear part, noise and site shifts."""
 
     site_moments: Float[Array, "m k"]
     family: Family = eqx.field(static=True)
@@ -42,32 +44,32 @@ class Structure(eqx.Module):
     coupled: bool = eqx.field(static=True)
 
     evaluations: ClassVar[int]
-    """How many evaluations of the objective are enough, as a rule."""
+    """Default limit on the evaluations of the objective."""
     draws_per_theta: ClassVar[int]
-    """Draws of weights and shifts under each draw of the hyperparameters: they cost the sites nothing."""
+    """Draws of weights and shifts per draw of the hyperparameters; they need no work at the sites."""
 
     @abstractmethod
     def features(self, free: Arrays, covariates: Array) -> Float[Array, "n p"]:
-        """φ(x), the intercept first."""
+        """φ(x), with the intercept first."""
 
     @abstractmethod
     def feature_factors(self, free: Arrays) -> Float[Array, "p 2 2"]:
-        """T_f: how each feature's weights spread over the arms."""
+        """T_f: square root of the prior covariance between arms of each feature's weights."""
 
     @abstractmethod
     def start(self, directions: np.ndarray, noise: np.ndarray) -> Arrays:
-        """Where the descent starts, from a ridge regression per arm."""
+        """Starting values of the hyperparameters, from a ridge regression per arm."""
 
     @abstractmethod
     def scales(self, noise: np.ndarray, rows: float) -> Arrays:
-        """About how uncertain each hyperparameter is, in the shape of `start`."""
+        """Approximate uncertainty of each hyperparameter, in the shape of `start`."""
 
     @abstractmethod
     def log_prior(self, free: Arrays, fixed: Arrays) -> Float[Array, ""]:
-        """The prior of the hyperparameters, on their unconstrained scale."""
+        """Log prior of the hyperparameters on their unconstrained scale."""
 
     def arm_factor(self, parameters: Array) -> Array:
-        """Ψ^½, diagonal when the arms are not coupled."""
+        """Ψ^½; diagonal if the arms are not coupled."""
         keep = jnp.array([1.0, 1.0 if self.coupled else 0.0, 1.0])
         return arm_factor(parameters * keep)
 
@@ -81,7 +83,7 @@ class Structure(eqx.Module):
         return self.arm_factor(free["shift"])
 
     def site_factor(self, free: Arrays) -> Float[Array, "m m"]:
-        """L_M: sites whose covariates look alike shift alike (the paper's γ over moments)."""
+        """L_M: shifts of sites with similar covariate moments are correlated (the paper's γ over moments)."""
         scale = jnp.exp(free["closeness"]) * jnp.sqrt(1.0 * max(self.site_moments.shape[1], 1))
         distances = squared_distances(self.site_moments, self.site_moments)
         matrix = correlation("squared_exponential", distances / scale**2)
@@ -112,7 +114,7 @@ class Structure(eqx.Module):
 
 
 class Projection(Structure):
-    """Σ_c f_c(p_cᵀx): functions of a few learned linear indices, each with its own arm covariance."""
+    """Σ_c f_c(p_cᵀx): functions of a few learned linear indices, each with its own covariance of arms."""
 
     correlation: Float[Array, "d d"]
     components: int = eqx.field(static=True)
@@ -121,7 +123,7 @@ class Projection(Structure):
     draws_per_theta: ClassVar[int] = 4
 
     def index(self, direction: Array, covariates: Array) -> Array:
-        """pᵀx in units of its sd, so that the length of p does not matter."""
+        """pᵀx divided by its sd, so that the length of p has no effect."""
         return covariates @ direction / jnp.sqrt(direction @ self.correlation @ direction + 1e-12)
 
     def features(self, free: Arrays, covariates: Array) -> Array:
@@ -138,7 +140,7 @@ class Projection(Structure):
         return jnp.concatenate(factors)
 
     def start(self, directions: np.ndarray, noise: np.ndarray) -> Arrays:
-        # Component c starts as the function of arm c mod 2, along that arm's own ridge direction.
+        # Component c starts as a function of arm c mod 2, along that arm's ridge direction.
         chosen = directions[np.arange(self.components) % 2]
         own, other = np.log(1.0), np.log(0.05)
         first, second = np.array([own, 0.0, other]), np.array([other, 0.0, own])
@@ -162,13 +164,12 @@ class Projection(Structure):
         return kernel + self._direction_prior(free, fixed) + self._base_prior(free, fixed)
 
     def _direction_prior(self, free: Arrays, fixed: Arrays) -> Array:
-        """Von Mises–Fisher about each arm's ridge direction, and the price of pinning a direction down.
+        """Von Mises–Fisher prior about each arm's ridge direction, minus an Occam factor.
 
-        The concentration, d, lets a direction stray by about its own length; its length itself, which
-        the data cannot see, is held near one. The directions are the only hyperparameters that grow with
-        d, so at a mode they over-fit: the price is what integrating them would have cost,
-        −½(d − 1) log(1 + information/concentration), with the information of the rows about a direction
-        under a function as steep as the kernel expects.
+        The concentration d lets a direction deviate by about its own length; the length, which the data do
+        not identify, is kept near one. The number of direction parameters grows with d, so their mode
+        over-fits. The Occam factor −½(d − 1) log(1 + information/concentration) approximates integrating
+        them out, using the expected information about a direction under the kernel's slope variance.
         """
         direction, dimension = free["direction"], free["direction"].shape[1]
         squared = jnp.sum(direction**2, axis=1) + 1e-12
@@ -177,16 +178,17 @@ class Projection(Structure):
         variance = jnp.sum(self.arm_factor(free["arms"]) ** 2, axis=2)
         steepness = slope_variance(self.family) * variance / jnp.exp(2.0 * free["length"])[:, None]
         information = steepness @ (fixed["rows"] * jnp.exp(-2.0 * free["noise"]))
-        price = 0.5 * (dimension - 1) * jnp.log1p(information / dimension)
-        return jnp.sum(dimension * (cosine + 0.5 * (jnp.log(squared) - squared)) - price)
+        occam = 0.5 * (dimension - 1) * jnp.log1p(information / dimension)
+        return jnp.sum(dimension * (cosine + 0.5 * (jnp.log(squared) - squared)) - occam)
 
 
 class Kernel(Structure):
-    """f(x) with an isotropic or ARD kernel: basis functions for what is shared, a remainder at the site."""
+    """f(x) with an isotropic or ARD kernel: basis functions shared by all sites, a remainder at each site."""
 
     inducing: Float[Array, "b d"]
     ard: bool = eqx.field(static=True)
     tied: bool = eqx.field(static=True)
+    """Whether linear part, kernel and shifts share one covariance of arms Ψ, as in the paper."""
 
     evaluations: ClassVar[int] = 15
     draws_per_theta: ClassVar[int] = 16
@@ -205,11 +207,11 @@ class Kernel(Structure):
         return root @ root.T
 
     def remainder(self, free: Arrays, left: Array, right: Array) -> Array:
-        """k(x, x') − q(x, x'): what the shared basis functions leave to the site."""
+        """k(x, x') − q(x, x'): the part of the kernel that the shared basis functions do not capture."""
         matrix = kernel_matrix(self.family, left, right, self.length(free))
         if not len(self.inducing):
             return matrix
-        # One side's features serve both when they are the same people: a gradient would not see that.
+        # Reuse the features if both sides are the same people; reverse-mode AD would not detect that.
         first = inducing_features(self.family, left, self.inducing, self.length(free))
         same = right is left
         second = first if same else inducing_features(self.family, right, self.inducing, self.length(free))
@@ -229,7 +231,7 @@ class Kernel(Structure):
         return jnp.concatenate([*factors, jnp.broadcast_to(root, (len(self.inducing), 2, 2))])
 
     def shift_factor(self, free: Arrays) -> Array:
-        # Eq. (the-model) has one Ψ^½ around f and g alike.
+        # Eq. (the-model) has one Ψ^½ for both f and g.
         return (
             jnp.exp(free["shift"][0]) * self.arm_factor(free["arms"])
             if self.tied
@@ -258,6 +260,6 @@ def _normal(value: Array, centre: Array | float, sd: float) -> Array:
 
 
 def _arm_prior(parameters: Array, scale: float, sd: float) -> Array:
-    """Log-normal scales around `scale`; the cross term normal on the scale of the arms."""
+    """Log-normal prior about `scale` for the arms' scales; standard normal for the cross term."""
     logs = parameters[..., jnp.array([0, 2])]
     return _normal(logs, jnp.log(scale), sd) + _normal(parameters[..., 1], 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""FedCI's settings: every value checked when the study is read, before anything is sent."""
+"""Settings of FedCI, and the context that all parties share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unpooled.methods.settings import Conditions, MethodSettings
 
 
 class FedCISettings(MethodSettings):
-    """What a user may choose; the defaults are what to use when nothing is known."""
+    """Settings of FedCI. The defaults are suitable for most studies."""
 
     applies: ClassVar[Conditions] = (
         (("structure", "evaluations", "tolerance"), {"inference": ("collapsed",)}),
@@ -34,50 +34,62 @@ class FedCISettings(MethodSettings):
     )
 
     inference: Literal["collapsed", "variational"] = "collapsed"
-    """Exact Gaussian integration (collapsed), or the paper's variational bound."""
+    """The inference: "collapsed" integrates the Gaussian parts exactly; "variational" is the paper's bound,
+    for comparison."""
     structure: Literal["auto", "projection", "isotropic", "ard", "paper"] = "auto"
-    """Shape of the outcome functions; auto weighs projection and isotropic by held-out squared error."""
+    """Structure of the outcome functions. "auto" stacks "projection" and "isotropic" by held-out squared
+    error; name one structure to save rounds, or "paper" for the paper's kernel."""
     kernel: Literal["squared_exponential", "matern32", "matern52"] = "matern52"
+    """Kernel of the Gaussian processes; "squared_exponential" assumes smoother functions."""
     basis: int = Field(default=40, ge=0, le=1000)
-    """Basis functions that share one function among sites (isotropic, ard); 0: each site its own function."""
+    """Number of basis functions shared by all sites ("isotropic" and "ard"). More capture finer detail and
+    send larger messages; with 0 each site has its own function."""
     arms_coupled: bool = True
-    """Whether the two arms' functions may be correlated a priori."""
+    """Whether the outcome functions of the two arms may be correlated a priori."""
     inter_dependency: bool = True
-    """Site shifts g, correlated through the sites' covariate moments."""
+    """Whether sites have shifts g, correlated through the sites' covariate moments. Set False if the sites
+    are known not to differ."""
     noise_correlation: float = Field(default=0.0, gt=-1.0, lt=1.0)
-    """Correlation of a person's two noises: no data can tell it; it matters to individual effects only."""
+    """Assumed correlation of the noise in a person's two potential outcomes. The data cannot identify it;
+    it affects individual effects only."""
     folds: int = Field(default=4, ge=2, le=20)
+    """Number of folds for the held-out errors that weight the structures."""
     draws: int = Field(default=400, ge=20, le=100_000)
+    """Number of posterior draws; increase it for smoother interval limits."""
     evaluations: int | None = Field(default=None, ge=5, le=10_000)
-    """At most so many evaluations of the objective, each two rounds (none: the structure's own)."""
+    """Maximum number of evaluations of the objective, of two rounds each. None: the structure's default."""
     tolerance: float = Field(default=0.02, gt=0.0, le=1.0)
-    """Stop when a step lowers the objective by less than so many nats."""
+    """The minimisation stops when a step lowers the objective by less than this many nats."""
     mean: Literal["linear", "network"] = "linear"
-    """Mean functions of the variational bound. They are point estimates, so with few people per covariate
-    its intervals are too narrow; the collapsed inference integrates the weights."""
+    """Variational: mean functions of the bound. They are point estimates, so with few people per covariate
+    the intervals are too narrow; the collapsed inference integrates the weights."""
     optimiser: Literal["adam", "adagrad"] = "adam"
+    """Variational: the stochastic optimiser."""
     learning_rate: float = Field(default=0.02, gt=0.0, le=1.0)
+    """Variational: step size of the optimiser; lower it if the bound becomes non-finite."""
     rounds: int = Field(default=600, ge=1, le=100_000)
-    """At most so many rounds of the variational bound; it stops earlier where it no longer improves."""
+    """Variational: maximum number of rounds; the fit stops earlier once the bound stops improving."""
     monte_carlo: int = Field(default=4, ge=1, le=1000)
-    """Draws of (Ψ, Σ, g) in each round of the variational bound."""
+    """Variational: draws of (Ψ, Σ, g) per round; more reduce the noise of the gradient."""
     wishart_degrees: float = Field(default=5.0, ge=2.0)
-    """Prior degrees of freedom of Ψ and Σ in the variational bound (the paper used 100)."""
+    """Variational: prior degrees of freedom of Ψ and Σ (the paper used 100)."""
     wishart_mean: float = Field(default=0.5, gt=0.0)
-    """Prior mean of Ψ's and Σ's diagonals, in variances of the outcome (the paper: 100, not standardised)."""
+    """Variational: prior mean of the diagonals of Ψ and Σ, in variances of the outcome (the paper used 100,
+    without standardising)."""
     wishart_correlation: float = Field(default=0.5, ge=0.0, lt=1.0)
+    """Variational: prior correlation between the arms in Ψ and Σ."""
 
 
 @dataclass(frozen=True)
 class FedCIContext:
-    """What all parties share beside the settings."""
+    """Values that all parties share in addition to the settings."""
 
     correlation: np.ndarray
-    """Between the features of the covariates."""
+    """Correlation matrix of the features of the covariates."""
     site_moments: np.ndarray
     inducing: np.ndarray
-    """Inducing inputs: draws with the covariates' correlations and rates, never rows."""
+    """Inducing inputs: simulated rows with the covariates' correlations and rates, not real people."""
     exact: bool
-    """Whether every site is small enough for its own remainder to be kept exactly."""
+    """Whether every site is small enough for an exact remainder."""
     share: float
     """Share of all rows in the subsample; 1 if no site is large."""

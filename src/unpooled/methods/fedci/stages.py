@@ -1,4 +1,7 @@
-"""The collapsed likelihood: everything Gaussian integrated out, at the site (S), then over all (F)."""
+"""The collapsed likelihood, with everything Gaussian integrated out, and the ridge regression before it.
+
+A site integrates its remainder process (S); the coordinator integrates weights and shifts (F).
+"""
 
 from __future__ import annotations
 
@@ -21,26 +24,26 @@ from unpooled.protocol.stage import Objective, Stage
 
 
 def in_use(rows: Rows, fixed: Arrays) -> Array:
-    """1 for people of this problem: present, and not in the fold held out (−1: none is)."""
+    """1 for rows that are present and not in the held-out fold (−1: no fold is held out), else 0."""
     return rows.present * (rows.fold != fixed["fold"])
 
 
 def arm_indicators(treatment: Array) -> Array:
-    """[n, 2]: which arm a person is in."""
+    """One-hot encoding of the arm, [n, 2]."""
     return jnp.stack([1.0 - treatment, treatment], axis=1)
 
 
 class Evidence(Objective):
-    """−log p(y | hyperparameters) − log p(hyperparameters)."""
+    """The negative log posterior of the hyperparameters: −log p(y | θ) − log p(θ)."""
 
     structure: eqx.AbstractVar[Structure]
 
     @abstractmethod
     def sums(self, parameters: Parameters, statistics: Statistics) -> RegressionSums:
-        """The regression's sums under these hyperparameters."""
+        """The sums of the Gaussian regression under these hyperparameters."""
 
     def posterior(self, parameters: Parameters, statistics: Statistics) -> RegressionPosterior:
-        """Weights and shifts given the hyperparameters."""
+        """The posterior of weights and shifts given the hyperparameters."""
         return posterior(self.sums(parameters, statistics), self.structure.prior(parameters.free))
 
     def value(self, parameters: Parameters, statistics: Statistics) -> Array:
@@ -49,7 +52,7 @@ class Evidence(Objective):
 
 
 class FeatureEvidence(Evidence):
-    """R is the noise alone, so S is free of it: a Gram matrix per arm, linear in rows."""
+    """Evidence without a remainder: R is the noise alone, so a Gram matrix per arm suffices."""
 
     structure: Projection
     reveals: ClassVar[str] = (
@@ -70,7 +73,7 @@ class FeatureEvidence(Evidence):
     def sums(self, parameters: Parameters, statistics: Statistics) -> RegressionSums:
         noise = parameters.free["noise"]
         precision = jnp.exp(-2.0 * noise)
-        total, each = statistics.summed, statistics.per_site
+        total, per_site = statistics.summed, statistics.per_site
         gram = precision[:, None, None] * unpack(total["gram"])
         counts = unpack(total["gram"])[:, 0, 0]
         return RegressionSums(
@@ -78,13 +81,16 @@ class FeatureEvidence(Evidence):
             moment=precision[:, None] * total["moment"],
             square=precision @ total["square"],
             log_determinant=2.0 * counts @ noise,
-            site_gram=jnp.eye(2)[None, :, :, None] * (precision[:, None] * each["gram"])[:, :, None],
-            site_moment=precision * each["moment"],
+            site_gram=jnp.eye(2)[None, :, :, None] * (precision[:, None] * per_site["gram"])[:, :, None],
+            site_moment=precision * per_site["moment"],
         )
 
 
 class KernelEvidence(Evidence):
-    """R = Ψ[w, w']·remainder + noise inside a site; `diagonal` keeps only its diagonal (linear in rows)."""
+    """Evidence with R = Ψ[w, w']·remainder + noise within a site.
+
+    With `diagonal`, only the diagonal of R is used, and the cost is linear in the rows.
+    """
 
     structure: Kernel
     diagonal: bool = eqx.field(static=True)
@@ -99,7 +105,7 @@ class KernelEvidence(Evidence):
         products = whitened.T @ whitened
         gram, moment = products[:-1, :-1], products[:-1, -1]
         size = gram.shape[0] // 2
-        each = gram.reshape(2, size, 2, size)[:, 0]
+        site_gram = gram.reshape(2, size, 2, size)[:, 0]
         return Statistics(
             {
                 "gram": pack(gram),
@@ -107,23 +113,23 @@ class KernelEvidence(Evidence):
                 "square": products[-1, -1],
                 "log": log_determinant,
             },
-            {"gram": each, "moment": moment.reshape(2, size)[:, 0]},
+            {"gram": site_gram, "moment": moment.reshape(2, size)[:, 0]},
         )
 
     def design(self, free: Arrays, covariates: Array, treatment: Array) -> Array:
-        """H: the features, laid out by arm."""
+        """H: the features in the columns of the person's arm, zeros in those of the other."""
         features = self.structure.features(free, covariates)
         return (arm_indicators(treatment)[:, :, None] * features[:, None, :]).reshape(len(treatment), -1)
 
     def observed_covariance(self, free: Arrays, rows: Rows, weights: Array) -> Array:
-        """K_obs of Lemma 2 without what the shared features explain; rows out of use stand alone."""
+        """R: K_obs of Lemma 2 minus the part due to shared features; rows not in use are uncorrelated."""
         between = between_arms(self.structure.arm_covariance(free), rows.treatment, rows.treatment)
         local = between * self.structure.remainder(free, rows.covariates, rows.covariates)
         diagonal = jnp.where(weights > 0, self.noise(free, rows.treatment), 1.0)
         return local * weights[:, None] * weights[None, :] + jnp.diag(diagonal)
 
     def noise(self, free: Arrays, treatment: Array) -> Array:
-        """σ²_w plus a jitter that keeps K_obs positive when the noise goes to zero."""
+        """σ²_w plus a jitter that keeps K_obs positive definite as the noise approaches zero."""
         return arm_indicators(treatment) @ jnp.exp(2.0 * free["noise"]) + 1e-8
 
     def whiten(self, free: Arrays, rows: Rows, weights: Array, columns: Array) -> tuple[Array, Array]:
@@ -140,7 +146,7 @@ class KernelEvidence(Evidence):
         return whitened, 2.0 * jnp.sum(jnp.log(jnp.diagonal(root)))
 
     def sums(self, parameters: Parameters, statistics: Statistics) -> RegressionSums:
-        total, each = statistics.summed, statistics.per_site
+        total, per_site = statistics.summed, statistics.per_site
         gram = unpack(total["gram"])
         size = gram.shape[0] // 2
         return RegressionSums(
@@ -148,13 +154,13 @@ class KernelEvidence(Evidence):
             moment=total["moment"].reshape(2, size),
             square=total["square"],
             log_determinant=total["log"],
-            site_gram=each["gram"],
-            site_moment=each["moment"],
+            site_gram=per_site["gram"],
+            site_moment=per_site["moment"],
         )
 
 
 class Ridge(Stage):
-    """A linear regression per arm: where directions start and how large the noise may be."""
+    """A ridge regression per arm, which gives starting directions and the scale of the noise."""
 
     reveals: ClassVar[str] = (
         "per arm: Gram matrix of the covariates summed over people, their products with the outcome"

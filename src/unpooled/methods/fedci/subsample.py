@@ -1,8 +1,8 @@
-"""Large sites: the descent starts from some of their people and ends with all of them.
+"""Subsampling for large sites: minimise on a subsample first, then refine on all people.
 
-What takes many passes over the rows (finding the hyperparameters' region, its curvature, the weights of
-the structures) needs no more than some thousand people. Their curvature, scaled up to everybody, then
-leads to everybody's minimum in a few passes.
+The steps that take many passes over the rows (minimisation, Hessian, weights of the structures) need no more
+than a few thousand people. The Hessian of the subsample, scaled to all people, then preconditions the
+minimisation on all of them, which takes few passes.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from unpooled.protocol.rows import Rows, padded_size
 from unpooled.protocol.stage import Stage
 
 KEPT = 2048
-"""People of a large site with whom the descent starts."""
+"""Size of the subsample of a large site."""
 REFINEMENT = 10
-"""Most evaluations on everybody."""
+"""Maximum number of evaluations on all people."""
 
 
 def share(counts: Sequence[int]) -> float:
-    """The share of all people that is kept: 1 unless a site is more than twice as large as what is kept."""
+    """The share of all people in the subsample; 1 unless a site has more than twice `KEPT` rows."""
     if max(counts) <= 2 * KEPT:
         return 1.0
     return sum(len(_kept(padded_size(n), n)) for n in counts) / sum(counts)
 
 
 def _kept(size: int, people: int) -> np.ndarray:
-    """Evenly over the table, so that its order does not matter much; padding falls away."""
-    places = np.arange(size) if size <= KEPT else np.arange(KEPT) * size // KEPT
-    return places[places < people]
+    """Indices of the subsample, evenly spaced over the table and without padding."""
+    indices = np.arange(size) if size <= KEPT else np.arange(KEPT) * size // KEPT
+    return indices[indices < people]
 
 
 def subsampled(name: str) -> str:
-    """The name of the stage with the people kept."""
+    """The name of the subsampled stage."""
     return f"{name}/subsampled"
 
 
 class Subsampled(Stage):
-    """The statistics of some of each site's people; what the coordinator makes of them is the evidence's."""
+    """The statistics of another stage, computed from a subsample of each site's people."""
 
     evidence: Evidence
     reveals: ClassVar[str] = "the statistics of the stage it is named after, of about 2,000 of the people"
@@ -57,14 +57,14 @@ class Subsampled(Stage):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         size = rows.present.shape[0]
         kept = jnp.asarray(_kept(size, size))
-        few = jax.tree.map(lambda leaf: leaf[kept] if leaf.ndim else leaf, rows)
-        return self.evidence.statistics(parameters, few)
+        subsample = jax.tree.map(lambda leaf: leaf[kept] if leaf.ndim else leaf, rows)
+        return self.evidence.statistics(parameters, subsample)
 
 
 def refine(
     name: str, evidence: Evidence, start: Arrays, hessian: np.ndarray, fixed: Arrays, tolerance: float
 ) -> Procedure[Minima]:
-    """From the minimum of the few to that of all, in units of the curvature that all should have."""
+    """Minimise on all people, starting from the subsample's minimum and preconditioned by `hessian`."""
     one, problem = (jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree) for tree in (start, fixed))
     stopping = Stopping(REFINEMENT, tolerance)
     return (yield from lbfgs(name, evidence, one, curved_axes(hessian)[None], problem, stopping))

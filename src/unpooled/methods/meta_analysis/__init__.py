@@ -1,4 +1,4 @@
-"""Meta-analysis: every site's own doubly robust estimate, pooled with fixed or random effects."""
+"""Meta-analysis: a doubly robust estimate for each site, pooled with fixed or random effects."""
 
 from unpooled.methods.meta_analysis.method import METHOD
 

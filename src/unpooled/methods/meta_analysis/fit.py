@@ -1,4 +1,4 @@
-"""A meta-analysis as a procedure: every site's own doubly robust estimate, then the pooling of them."""
+"""Meta-analysis as a procedure: a doubly robust estimate for each site, then inverse-variance pooling."""
 
 from __future__ import annotations
 
@@ -29,8 +29,28 @@ from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Draws
 
 
+class SiteRegressions(NamedTuple):
+    """Separate regressions for each site; solutions are [batch, site, regression, feature].
+
+    See `unpooled.methods.aipw.model.Pooling`.
+    """
+
+    sites: int
+    width: int
+
+    def shape(self, batch: int, regressions: int) -> tuple[int, ...]:
+        return batch, self.sites, regressions, self.width
+
+    def system(self, reply: Statistics) -> System:
+        sums = dict(reply.per_site)
+        return System(np.asarray(unpack(sums.pop("gram"))), np.asarray(sums.pop("score")), sums)
+
+    def own(self, solution: np.ndarray) -> np.ndarray:
+        return solution
+
+
 def fit(settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, scale: float) -> Procedure[Fit]:
-    """`scale` is the outcome's sd: what is numbers is in the outcome's units."""
+    """Estimate every site's effect, then pool; `scale` is the outcome's sd, the unit of diagnostics."""
     without = judged_without(settings.folds)
     asked = without if without[-1] == EVERYBODY else np.append(without, EVERYBODY)
     known = yield from nuisances(pooling, settings.ridge, without, asked)
@@ -42,25 +62,34 @@ def fit(settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, sca
     variance = spread.tau_squared if settings.effects == "random" else 0.0
     drawn = coefficient_draws(pooling, known.outcome, settings.draws, stream(seed, "coefficient draws"))
     effects = site_draws(sites, variance, sums["people"], settings.draws, seed)
-    diagnostics = {**_told(settings, sites, spread, scale), **propensity_summary(known, reply)}
+    diagnostics = {**_diagnostics(settings, sites, spread, scale), **propensity_summary(known, reply)}
     return Fit(Draws(by_site=drawn), effects, diagnostics)
 
 
+def _require_spread(sites: Estimates) -> None:
+    if not np.all(sites.error > SMALLEST_ERROR):  # in standard units: sds of the outcome
+        raise FitError(
+            "every site's estimate must have a standard error above 0",
+            found="a site whose scores are all equal",
+            remedy="leave the site out, or use AIPW, which shares its regressions between sites",
+        )
+
+
 def site_draws(sites: Estimates, tau_squared: float, people: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """[K, m]: each site's effect given all estimates, μ being one normal draw that all sites share."""
+    """Draws [K, m] of the sites' effects given all estimates, with a common draw of the pooled mean μ."""
     pooled, given = pool(*sites, tau_squared), shrunken(*sites, tau_squared)
     share = people / people.sum()
-    # The sum over sites is what `ate` looks at: there μ has the slopes' average, a site its own share.
+    # `ate` averages over sites: there μ enters with the average slope, a site with its share of people.
     sizes = np.append(share @ given.slope * pooled.error, share * given.sd)
     drawn = independent_normals(count, sizes, stream(seed, "site effects"))
     mean = pooled.estimate + drawn[:, :1] / (share @ given.slope)
     return given.constant + given.slope * mean + drawn[:, 1:] / share
 
 
-def _told(
+def _diagnostics(
     settings: MetaAnalysisSettings, sites: Estimates, spread: Heterogeneity, scale: float
 ) -> dict[str, Any]:
-    """Both poolings, and how much the sites differ; τ² is in the outcome's units squared."""
+    """Both pooled estimates and the heterogeneity between sites; τ² is in squared outcome units."""
     pooled = {"fixed": pool(*sites), "random": pool(*sites, spread.tau_squared)}
     both = {
         name: {
@@ -76,29 +105,3 @@ def _told(
         **both,
         "heterogeneity": {**spread._asdict(), "tau_squared": scale**2 * spread.tau_squared},
     }
-
-
-def _require_spread(sites: Estimates) -> None:
-    if not np.all(sites.error > SMALLEST_ERROR):  # in standard units: sds of the outcome
-        raise FitError(
-            "every site's estimate must have a standard error above 0",
-            found="a site whose scores are all alike",
-            remedy="leave the site out, or use AIPW, which judges all sites by one regression",
-        )
-
-
-class SiteRegressions(NamedTuple):
-    """See `aipw.normal_equations.Pooling`; solutions are [batch, site, regression, feature]."""
-
-    sites: int
-    width: int
-
-    def shape(self, batch: int, regressions: int) -> tuple[int, ...]:
-        return batch, self.sites, regressions, self.width
-
-    def system(self, reply: Statistics) -> System:
-        sums = dict(reply.per_site)
-        return System(np.asarray(unpack(sums.pop("gram"))), np.asarray(sums.pop("score")), sums)
-
-    def own(self, solution: np.ndarray) -> np.ndarray:
-        return solution

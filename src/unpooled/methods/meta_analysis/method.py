@@ -1,4 +1,4 @@
-"""The meta-analysis's face: what the coordinator and the sites call."""
+"""The meta-analysis's implementation of the `Method` interface."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from unpooled.protocol.stage import Stage
 
 
 class MetaAnalysisMethod:
-    """See `unpooled.methods.method.Method`. Sites' own doubly robust estimates, pooled by inverse variance.
+    """See `unpooled.methods.method.Method`. Doubly robust estimates per site, pooled by inverse variance.
 
-    A site's effect is its estimate shrunken to the pooled one (empirical Bayes: τ² is taken as known), and
-    `ate` averages these over the sites' people. With fixed effects that is the pooled estimate and its error
-    exactly. With random effects it is the average over these sites' people, while the pooled estimate, the
-    mean over sites there could be, stands in the diagnostics under `overall`.
+    A site's effect is its estimate shrunk towards the pooled one (empirical Bayes, with τ² treated as known),
+    and `ate` averages the sites' effects over their people. With fixed effects this is exactly the pooled
+    estimate and its standard error. With random effects it is the average over the people of these sites;
+    the pooled estimate, the mean over a population of sites, is in the diagnostics under `overall`.
     """
 
     Settings = MetaAnalysisSettings

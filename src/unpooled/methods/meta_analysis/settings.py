@@ -1,4 +1,4 @@
-"""The meta-analysis's settings: every value checked when the study is read, before anything is sent."""
+"""Settings of the meta-analysis."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from unpooled.methods.settings import MethodSettings
 
 
 class MetaAnalysisSettings(MethodSettings):
-    """What a user may choose; each site's estimate is a doubly robust one, made of its own people alone."""
+    """Settings of the meta-analysis. Each site's estimate is doubly robust and uses its own people only."""
 
     effects: Literal["random", "fixed"] = "random"
-    """Whether the sites' effects differ, with a variance by DerSimonian and Laird; or are one."""
+    """Whether the effect differs between sites ("random", with the variance of DerSimonian and Laird) or is
+    the same at all sites ("fixed")."""
     folds: int = Field(default=3, ge=1, le=20)
-    """People are judged by regressions that have not seen their fold; 1: by those of everybody."""
+    """Number of cross-fitting folds: each person's scores come from regressions fitted without their fold.
+    Set 1 to switch cross-fitting off, for example if a site is very small."""
     ridge: float = Field(default=1.0, gt=0.0)
-    """Penalty on every squared coefficient but the intercept's, in standard units: worth one person or so."""
+    """Ridge penalty on all coefficients but the intercept, in standard units. The default weighs about as
+    much as one person; increase it if covariates are many or nearly collinear."""
     trim: float = Field(default=0.01, gt=0.0, lt=0.5)
-    """Propensities are clipped to between `trim` and 1 − `trim`."""
+    """Propensities are clipped to [`trim`, 1 − `trim`]. Increase it if a few people dominate the weights."""
     draws: int = Field(default=400, ge=20, le=100_000)
-    """Of the sites' effects, given all estimates; diagnostics hold every estimate exactly."""
+    """Number of draws of the sites' effects given all estimates. The diagnostics contain every estimate
+    exactly."""

@@ -1,4 +1,4 @@
-"""The sums of AIPW's regressions, of each site by itself."""
+"""The sums of AIPW's nuisance regressions, kept separately for each site."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unpooled.protocol.stage import Stage
 
 
 class SiteTreatment(Stage):
-    """A Newton step of a site's own logistic regression of the treatment, without the people of one fold."""
+    """Gradient and Hessian of the site's own logistic regression of the treatment, leaving out one fold."""
 
     reveals: ClassVar[str] = (
         "at this site: slope and curvature of the treatment's log likelihood, without each fold"
@@ -23,7 +23,7 @@ class SiteTreatment(Stage):
 
 
 class SiteOutcome(Stage):
-    """A site's own linear regressions of the outcome by arm, without the people of one fold."""
+    """Normal equations of the site's own linear outcome regressions by arm, leaving out one fold."""
 
     reveals: ClassVar[str] = (
         "at this site: products of the covariates and the outcome by arm, without each fold and of everybody"

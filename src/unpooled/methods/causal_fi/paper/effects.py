@@ -1,4 +1,4 @@
-"""Algorithms 2 and 3: effects beside the rows, the same draw of the weights for both arms and all sites."""
+"""Algorithms 2 and 3: effects at a site, with the same draw of the weights for both arms and all sites."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
 PEOPLE = 128
-"""How many are looked at at once."""
+"""Number of people in a vectorised batch."""
 
 
 class NetworkAveragedEffect(eqx.Module):
-    """As `unpooled.methods.causal_fi.effects.AveragedEffect`, by the networks."""
+    """As `unpooled.methods.causal_fi.effects.AveragedEffect`, with the networks."""
 
     model: NetworkModel
     completed: bool = eqx.field(static=True)
@@ -29,8 +29,8 @@ class NetworkAveragedEffect(eqx.Module):
     def _filled(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, "n u"]:
         if self.completed:
             return self.model.completed(draw["imputation"], rows, key)
-        said = self.model.given_shown(draw["confounders"], rows.covariates, rows.incomplete, rows.seen)
-        return self.model.entries.fill(said, rows.incomplete, rows.seen, key)
+        outputs = self.model.given_shown(draw["confounders"], rows.covariates, rows.incomplete, rows.seen)
+        return self.model.entries.fill(outputs, rows.incomplete, rows.seen, key)
 
 
 def _key(draw: Arrays, rows: Rows) -> Array:
@@ -38,7 +38,7 @@ def _key(draw: Arrays, rows: Rows) -> Array:
 
 
 def conditional(model: NetworkModel, draws: Arrays, people: Rows, imputations: int) -> np.ndarray:
-    """τ(x, u_seen) [K, people]: averaged over draws of what is missing, given what is seen alone."""
+    """Draws of τ(x, u_seen) [K, people], averaged over imputations given the observed values only."""
     return np.asarray(_conditional(model, draws, people, imputations))
 
 
@@ -49,11 +49,11 @@ def _conditional(model: NetworkModel, draws: Arrays, people: Rows, imputations: 
 
         def of(person: tuple[Array, ...]) -> Float[Array, ""]:
             x, u, seen, key = (jnp.broadcast_to(part, (imputations, *part.shape)) for part in person)
-            said = model.given_shown(draw["confounders"], x[:1], u[:1], seen[:1])
-            many = jnp.broadcast_to(said, (imputations, said.shape[1]))
+            outputs = model.given_shown(draw["confounders"], x[:1], u[:1], seen[:1])
+            many = jnp.broadcast_to(outputs, (imputations, outputs.shape[1]))
             return jnp.mean(model.effect(draw["outcome"], x, model.entries.fill(many, u, seen, key[0])))
 
-        # Neither all people nor all draws at once: memory stays that of a few.
+        # Batches of people within a loop over draws limit the memory use.
         everybody = (people.covariates, people.incomplete, people.seen, keys)
         return jax.lax.map(of, everybody, batch_size=PEOPLE)
 
@@ -61,7 +61,7 @@ def _conditional(model: NetworkModel, draws: Arrays, people: Rows, imputations: 
 
 
 def individual(model: NetworkModel, draws: Arrays, people: Rows, correlation: float) -> np.ndarray:
-    """ITE draws [K, people] given a person's treatment and outcome: u once per draw, then the other arm."""
+    """ITE draws [K, people]: u is imputed given treatment and outcome, then the other arm is drawn."""
     return np.asarray(_individual(model, draws, people, jnp.asarray(correlation)))
 
 

@@ -1,4 +1,5 @@
-"""The fit as a procedure: Algorithm 1 for either stage, then Algorithms 2 and 3 under draws from q."""
+"""The variational fit as a procedure: Algorithm 1 for both stages, then Algorithms 2 and 3 under draws
+from q."""
 
 from __future__ import annotations
 
@@ -25,10 +26,11 @@ from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
 IMPUTATION, SURROGATES, EFFECT = "variational/imputation", "variational/surrogates", "variational/effect"
+"""Names of the stages."""
 
 
 def stages(settings: CausalFISettings, context: CausalFIContext) -> dict[str, Stage]:
-    """Both bounds, and the average effects."""
+    """The stages of both bounds and of the average effects."""
     model = make_model(context)
     return {
         IMPUTATION: ImputationBound(model, settings.monte_carlo),
@@ -42,37 +44,37 @@ def most_rounds(settings: CausalFISettings) -> int:
 
 
 def fit(settings: CausalFISettings, context: CausalFIContext, seed: int) -> Procedure[Fit]:
-    """Stage 1, where anything is incomplete; stage 2; K draws of all weights; the sites' average effects."""
+    """Stage 1 if any column is incomplete, stage 2, draws of all weights, and the sites' average effects."""
     model = make_model(context)
-    begun = starts(model, settings, context, seed)
+    initial = starts(model, settings, context, seed)
     minimise = partial(stochastic, rounds=settings.rounds, rate=settings.learning_rate)
     bounds: dict[str, Minima] = {}
-    imputation = begun.imputation
+    imputation = initial.imputation
     if model.entries.layout.columns:
         bound = ImputationBound(model, settings.monte_carlo)
         bounds[IMPUTATION] = yield from minimise(IMPUTATION, bound, imputation, seed)
         imputation = _only(bounds[IMPUTATION].free)
     fixed = {"imputation": jax.tree.map(lambda leaf: np.asarray(leaf)[None], imputation)}
     bound = SurrogateBound(model, settings.monte_carlo)
-    bounds[SURROGATES] = yield from minimise(SURROGATES, bound, begun.surrogates, seed, fixed=fixed)
+    bounds[SURROGATES] = yield from minimise(SURROGATES, bound, initial.surrogates, seed, fixed=fixed)
     key = jax.random.fold_in(jax.random.key(seed), settings.rounds)
     drawn = _draw(imputation, _only(bounds[SURROGATES].free), jax.random.split(key, settings.draws))
     fixed = jax.tree.map(np.asarray, drawn)
     given = "imputation" if settings.averaged == "completed" else "confounders"
-    told = {name: fixed[name] for name in (given, "outcome", "key")}
-    reply = yield from ask(EFFECT, Parameters(fixed=told))
+    sent = {name: fixed[name] for name in (given, "outcome", "key")}
+    reply = yield from ask(EFFECT, Parameters(fixed=sent))
     diagnostics = {"bounds": {name: _diagnostics(found) for name, found in bounds.items()}}
     return Fit(Draws(fixed), np.asarray(reply.per_site["effect"]), diagnostics)
 
 
 def _only(batch: Arrays) -> Arrays:
-    """The one θ of a batch of one."""
+    """The single θ of a batch of size one."""
     return jax.tree.map(lambda leaf: leaf[0], batch)
 
 
 @jax.jit
 def _draw(imputation: Arrays, surrogates: Arrays, keys: Array) -> Arrays:
-    """θ of all three networks for each key, and a key for what is left to chance."""
+    """Draw θ of all three networks for each key, together with a new key for later draws."""
 
     def one(key: Array) -> Arrays:
         for_first, for_both, rest = jax.random.split(key, 3)
@@ -93,7 +95,7 @@ def _diagnostics(found: Minima) -> Arrays:
 def conditional_effects(
     settings: CausalFISettings, context: CausalFIContext, draws: Draws, rows: Rows, people: Rows
 ) -> np.ndarray:
-    """CATE draws [K, people] from x and what is seen of u, whatever the pattern."""
+    """CATE draws [K, people] given x and the observed part of u, for any missingness pattern."""
     model, known = _at(context, draws, people)
     return conditional(model, known, people, settings.imputations if model.entries.layout.columns else 1)
 
@@ -101,13 +103,13 @@ def conditional_effects(
 def individual_effects(
     settings: CausalFISettings, context: CausalFIContext, draws: Draws, rows: Rows, people: Rows | None
 ) -> np.ndarray:
-    """ITE draws [K, people]: (2w − 1)(y − y_mis), given the person's own treatment and outcome."""
+    """ITE draws (2w − 1)(y − y_mis) [K, people], given the person's own treatment and outcome."""
     asked = rows if people is None else people
     model, known = _at(context, draws, asked)
     return individual(model, known, asked, settings.noise_correlation)
 
 
 def _at(context: CausalFIContext, draws: Draws, people: Rows) -> tuple[NetworkModel, Arrays]:
-    """The model, and its draws as the site of these people knows them."""
+    """The model, and the draws available to the site of these people."""
     known = draws.at(int(people.site))
     return make_model(context), jax.tree.map(jnp.asarray, known)

@@ -1,4 +1,4 @@
-"""The three networks, as the rows meet them under one draw of their weights."""
+"""The model of the three networks, evaluated on rows under one draw of their weights."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ class NetworkModel(eqx.Module):
     entries: Entries
     family: ClosedFamily
     start: Float[Array, ""]
-    """The outcome's predictor where the network says 0."""
+    """The outcome's predictor for a network output of 0."""
 
     def given_outcome(self, imputation: Arrays, rows: Rows) -> Float[Array, "n o"]:
-        """What is said of u, by the network of the person's own arm."""
+        """Outputs for u from the network of each person's own arm."""
         inputs = jnp.concatenate([rows.covariates, rows.outcome[:, None]], axis=1)
         return _own(networks.apply(imputation, inputs), rows)
 
     def given_shown(self, confounders: Arrays, x: Array, u: Array, shown: Array) -> Float[Array, "n o"]:
-        """What is said of u from x and the entries of it that are shown."""
+        """Outputs for u given x and the entries of u that are shown."""
         return networks.apply(confounders, jnp.concatenate([x, u * shown, shown], axis=1))[0]
 
     def completed(self, imputation: Arrays, rows: Rows, key: Array) -> Float[Array, "n u"]:
-        """u with its holes filled given the person's own treatment and outcome."""
+        """u with missing values imputed given the person's own treatment and outcome."""
         return self.entries.fill(self.given_outcome(imputation, rows), rows.incomplete, rows.seen, key)
 
     def predictors(self, outcome: Arrays, x: Array, u: Array) -> Float[Array, "n 2"]:
-        """η of either arm."""
+        """η in both arms."""
         return self.start + networks.apply(outcome, jnp.concatenate([x, u], axis=1))[:, :, 0].T
 
     def effect(self, outcome: Arrays, x: Array, u: Array) -> Float[Array, " n"]:
@@ -61,28 +61,29 @@ class NetworkModel(eqx.Module):
 
 
 def _own(heads: Float[Array, "2 n ..."], rows: Rows) -> Float[Array, "n ..."]:
-    """Of each person's own arm."""
+    """Select the head of each person's own arm."""
     return heads[rows.treatment.astype(int), jnp.arange(len(rows.treatment))]
 
 
 def make_model(context: CausalFIContext) -> NetworkModel:
-    """The model of one study, the same at the coordinator and at the sites."""
+    """The model of a study, identical at the coordinator and at the sites."""
     family = outcome_family(context)
     return NetworkModel(make_entries(layout_of(context)), family, jnp.asarray(family.start()))
 
 
 class Starts(NamedTuple):
-    """Where both stages start from: q of their networks."""
+    """Starting values of q for the networks of both stages."""
 
     imputation: Arrays
     surrogates: Arrays
 
 
 def starts(model: NetworkModel, settings: CausalFISettings, context: CausalFIContext, seed: int) -> Starts:
-    x, u, says = context.covariates, len(model.entries.centre), model.entries.outputs
+    """Random initial networks, with a narrow q about each."""
+    x, u, outputs = context.covariates, len(model.entries.centre), model.entries.outputs
     rng, hidden = stream(seed, "network weights"), settings.hidden
-    imputation = networks.make_network(rng, x + 1, hidden, says, heads=2)
-    confounders = networks.make_network(rng, x + 2 * u, hidden, says, heads=1)
+    imputation = networks.make_network(rng, x + 1, hidden, outputs, heads=2)
+    confounders = networks.make_network(rng, x + 2 * u, hidden, outputs, heads=1)
     outcome = networks.make_network(rng, x + u, hidden, 1, heads=2)
     if model.family.learns_noise:
         outcome["log_noise"] = np.zeros(2)

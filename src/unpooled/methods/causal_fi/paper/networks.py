@@ -1,7 +1,7 @@
-"""Small ReLU networks whose weights are known by a q: Gaussian, without correlation.
+"""Small ReLU networks with a mean-field Gaussian posterior q over their parameters.
 
-A network may have several heads that share nothing, such as one per arm; their weights are stacked. A priori
-weights ~ N(0, 2/inputs), so that every layer keeps its input's size, and all else ~ N(0, 1).
+A network may have several independent heads, such as one per arm; their weights are stacked. The prior is
+N(0, 2/inputs) for weights, which preserves the scale of the activations, and N(0, 1) for all else.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from jaxtyping import Array, Float
 from unpooled.protocol.records import Arrays
 
 START = 0.1
-"""The sd of q at the start, as a share of the prior's."""
+"""Initial sd of q as a fraction of the prior sd."""
 
 
 def make_network(
     rng: np.random.Generator, inputs: int, hidden: tuple[int, ...], outputs: int, *, heads: int
 ) -> Arrays:
-    """Layers of one θ from the prior, their last zero: the start is flat."""
+    """Layers with weights from the prior and a last layer of zeros, so that the initial output is zero."""
     widths = (inputs, *hidden)
     layers = [
         {
@@ -47,10 +47,10 @@ def begin(parameters: Arrays) -> Arrays:
 
 
 def draw(posterior: Arrays, key: Array) -> Arrays:
-    """θ = mean + sd·ξ: the same wherever the key is the same."""
+    """Draw θ = mean + sd·ξ; a deterministic function of the key."""
     mean, unravel = ravel_pytree(posterior["mean"])
     log_sd, _ = ravel_pytree(posterior["log_sd"])
-    # All of ξ at once: a call for each leaf takes XLA long to compile.
+    # One call for all of ξ: a call per leaf takes XLA long to compile.
     return unravel(mean + jnp.exp(log_sd) * jax.random.normal(key, mean.shape))
 
 
@@ -66,7 +66,7 @@ def divergence(posterior: Arrays) -> Float[Array, ""]:
 
 
 def prior_sds(parameters: Arrays) -> Arrays:
-    """One number for each leaf."""
+    """The prior sd of each leaf."""
 
     def of(path: tuple[Any, ...], leaf: Array) -> float:
         return _prior_sd(np.shape(leaf)[-2]) if path[-1].key == "weight" else 1.0
@@ -79,7 +79,7 @@ def _prior_sd(inputs: int) -> float:
 
 
 def apply(network: Arrays, inputs: Float[Array, "n d"]) -> Float[Array, "h n o"]:
-    """Every head at every person."""
+    """Evaluate every head for every person."""
     *layers, last = network["layers"]
     hidden = inputs
     for layer in layers:

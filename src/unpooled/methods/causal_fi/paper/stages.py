@@ -1,4 +1,8 @@
-"""Stage 1: p(u | y, w, x), learned from the entries that are seen."""
+"""The bounds of both stages.
+
+Stage 1 fits p(u | y, w, x) to the observed entries. Stage 2 fits the surrogates p̂(u_mis | x, u_seen) and
+p̂(y | w, x, u) to pseudo data, in which stage 1 has filled the missing entries.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,8 @@ class ImputationBound(Objective):
     monte_carlo: int = eqx.field(static=True)
     one_exchange: ClassVar[bool] = True
     reveals: ClassVar[str] = (
-        "the expected log likelihood of what is seen of the site's incomplete confounders, and its gradient"
+        "the expected log likelihood of the observed values of the site's incomplete confounders, and its "
+        "gradient"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
@@ -39,13 +44,13 @@ class ImputationBound(Objective):
 
 
 def observed_log_likelihood(model: NetworkModel, imputation: Arrays, rows: Rows) -> Float[Array, ""]:
-    """Σ log p(u_j | y, w, x) over the entries that are seen."""
+    """Σ log p(u_j | y, w, x) over the observed entries."""
     logs = model.entries.log_density(model.given_outcome(imputation, rows), rows.incomplete)
     return jnp.sum(logs * model.entries.by_column(rows.seen) * rows.present[:, None])
 
 
 class Pseudo(NamedTuple):
-    """People without holes, and the entries that the network of u is shown; it has to say the others."""
+    """Imputed rows, and a mask of the entries shown to the network of u, which predicts the others."""
 
     u: Float[Array, "n u"]
     shown: Float[Array, "n u"]
@@ -54,23 +59,23 @@ class Pseudo(NamedTuple):
 class SurrogateBound(Objective):
     """−ELBO of both surrogates: S_s = −E log p̂(u_hidden | x, u_shown; θ_u) − E log p̂(y | w, x, u; θ_y).
 
-    The expectations are over q, over draws of stage 1's weights, and over pseudo data.
+    The expectations are over q, over the weights of stage 1, and over the pseudo data.
     """
 
     model: NetworkModel
     monte_carlo: int = eqx.field(static=True)
     one_exchange: ClassVar[bool] = True
     reveals: ClassVar[str] = (
-        "the expected log likelihood of the site's outcomes and incomplete confounders, missing ones drawn, "
-        "and its gradient"
+        "the expected log likelihood of the site's outcomes and incomplete confounders with missing values "
+        "drawn, and its gradient"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         def one(key: Array) -> Array:
             for_first, for_both, for_rows = jax.random.split(key, 3)
             imputation = networks.draw(parameters.fixed["imputation"], for_first)
-            made = pseudo(self.model, imputation, rows, jax.random.fold_in(for_rows, rows.site))
-            return surrogate_log_likelihood(self.model, networks.draw(parameters.free, for_both), rows, made)
+            data = pseudo(self.model, imputation, rows, jax.random.fold_in(for_rows, rows.site))
+            return surrogate_log_likelihood(self.model, networks.draw(parameters.free, for_both), rows, data)
 
         keys = jax.random.split(jax.random.wrap_key_data(parameters.fixed["key"]), self.monte_carlo)
         return Statistics(-jnp.mean(jax.lax.map(one, keys)))
@@ -80,10 +85,10 @@ class SurrogateBound(Objective):
 
 
 def pseudo(model: NetworkModel, imputation: Arrays, rows: Rows, key: Array) -> Pseudo:
-    """Missing entries drawn given (y, w, x); what is shown is somebody's pattern, or flips of a coin.
+    """Draw missing entries given (y, w, x), and show a random person's pattern or a random subset.
 
-    Never knowingly one's own pattern: where holes depend on the outcome it would tell of it, and the network
-    would learn p(u_mis | x, u_seen, r).
+    A person's own pattern is not used: if missingness depends on the outcome, the pattern is informative
+    and the network would learn p(u_mis | x, u_seen, r).
     """
     for_u, for_whose, for_coins = jax.random.split(key, 3)
     people, columns = len(rows.present), len(model.entries.layout.columns)
@@ -95,10 +100,10 @@ def pseudo(model: NetworkModel, imputation: Arrays, rows: Rows, key: Array) -> P
 
 
 def surrogate_log_likelihood(
-    model: NetworkModel, surrogates: Arrays, rows: Rows, made: Pseudo
+    model: NetworkModel, surrogates: Arrays, rows: Rows, data: Pseudo
 ) -> Float[Array, ""]:
-    """Of the entries that are not shown, and of the outcomes."""
-    said = model.given_shown(surrogates["confounders"], rows.covariates, made.u, made.shown)
-    hidden = 1.0 - model.entries.by_column(made.shown)
-    of_u = jnp.sum(model.entries.log_density(said, made.u) * hidden, axis=1)
-    return jnp.sum(rows.present * (of_u + model.log_outcome(surrogates["outcome"], rows, made.u)))
+    """Log likelihood of the hidden entries and of the outcomes."""
+    outputs = model.given_shown(surrogates["confounders"], rows.covariates, data.u, data.shown)
+    hidden = 1.0 - model.entries.by_column(data.shown)
+    of_u = jnp.sum(model.entries.log_density(outputs, data.u) * hidden, axis=1)
+    return jnp.sum(rows.present * (of_u + model.log_outcome(surrogates["outcome"], rows, data.u)))

@@ -1,1 +1,1 @@
-"""A latent confounder of a few classes: variational EM over the sites, then Gibbs rounds."""
+"""A latent confounder with a few classes, fitted by variational EM over the sites and Gibbs sampling."""

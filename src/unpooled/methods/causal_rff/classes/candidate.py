@@ -1,4 +1,4 @@
-"""The candidate with latent classes: variational EM finds the mode, Gibbs rounds draw about it."""
+"""The candidate with latent classes: variational EM finds the mode, Gibbs sampling draws from there."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from unpooled.optimise.procedure import Procedure, side_by_side
 from unpooled.protocol.records import Draws
 
 CLASSES = tuple(range(2, 9))
-"""Numbers of classes that the bound chooses from."""
+"""Numbers of classes to choose from by the bound."""
 PEOPLE_PER_CLASS = 5
+"""Minimum number of people per class, on average."""
 FOLD_ROUNDS = 12
-"""Rounds of EM without a fold: it begins at the mode of everybody, which is near."""
+"""Maximum rounds of EM without a fold, which starts from the mode of the full fit."""
 
 
 class ClassCandidate(NamedTuple):
-    """See `unpooled.methods.causal_rff.candidate.Candidate`."""
+    """See `unpooled.methods.causal_rff.fit.Candidate`."""
 
     mixture: Mixture
     rates: np.ndarray
-    """How common each 0/1 covariate is: about these the starts are drawn."""
+    """Rate of each 0/1 covariate, about which the starts are drawn."""
     sites: int
     classes: tuple[int, ...]
     starts: int
@@ -43,9 +44,9 @@ class ClassCandidate(NamedTuple):
 
     def learn(self, folds: int) -> Procedure[Learned]:
         models = [k for k in self.classes for _ in range(self.starts)]
-        begun = em.starts(self.mixture, models, self.sites, self.rates, self.seed)
+        initial = em.starts(self.mixture, models, self.sites, self.rates, self.seed)
         everybody = np.full(len(models), -1)
-        return em.learn(self.mixture, begun, rounds=self.rounds, fold=everybody, annealed=True)
+        return em.learn(self.mixture, initial, rounds=self.rounds, fold=everybody, annealed=True)
 
     def sample(self, learned: Learned, folds: int) -> Procedure[CandidateFit]:
         mode = em.best(learned)
@@ -57,13 +58,13 @@ class ClassCandidate(NamedTuple):
             steps.append(self._without(mode, folds))
         drawn, *rest = yield from side_by_side(*steps)
         count = len(drawn.shared["level"])
-        few = np.linspace(0, count - 1, self.draws).round().astype(int)
+        selected = np.linspace(0, count - 1, self.draws).round().astype(int)
         without = _one_draw_each(rest[0]) if rest else None
-        between_sites = _diagnostics(learned) | {
+        diagnostics = _diagnostics(learned) | {
             "borrowed": BySite(borrowed(self.mixture, mode), axes=2),
             "noise": noise_sd(drawn),
         }
-        return CandidateFit(jax.tree.map(lambda leaf: leaf[few], drawn), without, between_sites)
+        return CandidateFit(jax.tree.map(lambda leaf: leaf[selected], drawn), without, diagnostics)
 
     def _without(self, mode: Learned, folds: int) -> Procedure[Learned]:
         many, fold = mode.taking([0] * folds), np.arange(folds)
@@ -71,7 +72,7 @@ class ClassCandidate(NamedTuple):
 
 
 def _one_draw_each(learned: Learned) -> Draws:
-    """What EM says without each fold, as one draw: the density averages over its variances itself."""
+    """The EM fits without each fold as one draw each; the predictive density includes their variances."""
     return jax.tree.map(lambda leaf: leaf[:, None], travelling(learned.likelihoods, most_classes(learned)))
 
 
@@ -85,7 +86,7 @@ def _diagnostics(learned: Learned) -> dict[str, Any]:
 
 
 def borrowed(mixture: Mixture, mode: Learned) -> np.ndarray:
-    """Of one model, given everybody's chances of belonging to a class."""
+    """The borrowed shares between sites of one model, given the expected class memberships."""
     state, people = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), (mode.states, mode.people))
     by_cell = people.reshape(people.shape[0], -1)
     return np.asarray(of_cells(mixture.outcome, jnp.tile(state.active, 2), by_cell, state.outcome))
@@ -95,7 +96,7 @@ def borrowed(mixture: Mixture, mode: Learned) -> np.ndarray:
 def of_cells(
     cells: Cells, active: Array, people: Float[Array, "m c"], variances: Variances
 ) -> Float[Array, "m m"]:
-    """The outcomes themselves do not matter, only how much the people of each cell tell."""
+    """Borrowed shares [site, site]; they depend on the numbers of people only, not on the outcomes."""
     counted = Counted(people, jnp.zeros_like(people), jnp.zeros(2))
-    seen = sums_of(*precision(cells, counted, variances))
-    return borrowed_shares(seen, prior_of(cells, active, variances.values))
+    sums = sums_of(*precision(cells, counted, variances))
+    return borrowed_shares(sums, prior_of(cells, active, variances.values))

@@ -1,8 +1,8 @@
-"""Expected outcomes of cells (arm × class) that sites share in part: y in cell c of site s has mean θ_sc.
+"""Partially pooled means of cells (arm × class): y in cell c of site s has mean θ_sc.
 
-θ_s is a sum of components, each with a variance of its own that is learned: what all cells share, what an
-arm shares, what is a cell's own, and the same again for a site. Numbers have Gaussian noise; 0/1 outcomes
-have logits, by the quadratic bound of Jaakkola & Jordan, under which the same solve is a lower bound.
+θ_s is a sum of components, each with its own variance: common to all cells, to an arm, to a cell, and the
+same again for each site. Numeric outcomes have Gaussian noise. 0/1 outcomes have logits with the quadratic
+bound of Jaakkola & Jordan, under which the same linear solve gives a lower bound on the evidence.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from jaxtyping import Array, Float
 from unpooled.maths import partial_pooling as pooling
 
 INNER = 3
-"""EM steps of the variances between two rounds: the coordinator's own, they cost no round."""
+"""EM steps of the variances per round; they run at the coordinator and need no exchange."""
 PRIOR_LEVELS = 2.0
-"""A variance's prior weighs as much as so many terms of its expected size."""
+"""Weight of a variance's prior, in terms of the expected size."""
 
 
 class Component(NamedTuple):
-    """Terms that share a variance: `columns` [cells, terms], what it is expected to be, if it is learned."""
+    """Terms with a common variance: design [cells, terms], expected variance, and whether it is learned."""
 
     columns: np.ndarray
     expected: float
@@ -32,32 +32,32 @@ class Component(NamedTuple):
 
 
 class Cells(eqx.Module):
-    """How a cell's mean is put together. Rows of `common` and `site` are cells, columns are terms."""
+    """The composition of the cell means. Rows of `common` and `site` are cells, columns are terms."""
 
     common: Float[Array, "c r"]
     site: Float[Array, "c t"]
     common_of: tuple[int, ...] = eqx.field(static=True)
     site_of: tuple[int, ...] = eqx.field(static=True)
     arm: tuple[int, ...] = eqx.field(static=True)
-    """The arm of each cell, whose noise it has; unused where outcomes are 0/1."""
+    """The arm of each cell, which selects its noise variance; unused for 0/1 outcomes."""
     expected: tuple[float, ...] = eqx.field(static=True)
     learned: tuple[bool, ...] = eqx.field(static=True)
     binary: bool = eqx.field(static=True)
 
     def start(self, sites: int) -> Variances:
-        """Variances as expected, and bounds tight at even odds."""
+        """Starting values: expected variances, and bounds that are tight at even odds."""
         return Variances(jnp.asarray(self.expected), jnp.full((sites, len(self.arm)), 1e-3))
 
 
 class Variances(NamedTuple):
-    """One per component, then one per arm's noise; and where the logits' bounds are tight."""
+    """Variances of the components and of each arm's noise, and points where the logit bounds are tight."""
 
     values: Float[Array, " v"]
     tight: Float[Array, "m c"]
 
 
 class Counted(NamedTuple):
-    """By site and cell: how many people, the sum of their outcomes; over all: squares and people by arm."""
+    """Number of people and sum of outcomes by site and cell, and sum of squared outcomes by arm."""
 
     people: Float[Array, "m c"]
     total: Float[Array, "m c"]
@@ -65,7 +65,7 @@ class Counted(NamedTuple):
 
 
 class Means(NamedTuple):
-    """Posterior mean and variance of every θ_sc, and the log evidence that the cells add to the bound."""
+    """Posterior mean and variance of every θ_sc, and the cells' contribution to the bound."""
 
     mean: Float[Array, "m c"]
     variance: Float[Array, "m c"]
@@ -75,7 +75,7 @@ class Means(NamedTuple):
 def make_cells(
     common: tuple[Component, ...], site: tuple[Component, ...], arm: tuple[int, ...], *, binary: bool
 ) -> Cells:
-    """Stack the components; noise follows them, expected to be a third of the outcome's variance."""
+    """Stack the components, followed by the noise, whose expected variance is 0.3 in standard units."""
     of = [np.repeat(i, part.columns.shape[1]) for i, part in enumerate((*common, *site))]
     noise = () if binary else (0.3, 0.3)
     return Cells(
@@ -91,7 +91,7 @@ def make_cells(
 
 
 def improve(cells: Cells, active: Array, counted: Counted, variances: Variances) -> tuple[Variances, Means]:
-    """Learn the variances a little further, then solve. `active` [c] is 0 for cells of classes not in use."""
+    """A few EM steps of the variances, then solve. `active` [c] is 0 for cells of unused classes."""
     levels = _levels(cells, active, counted)
 
     def step(_: int, now: Variances) -> Variances:
@@ -108,7 +108,7 @@ def improve(cells: Cells, active: Array, counted: Counted, variances: Variances)
 
 
 def solve(cells: Cells, active: Array, counted: Counted, variances: Variances) -> Means:
-    """θ given the variances."""
+    """The posterior of θ given the variances."""
     prior = prior_of(cells, active, variances.values)
     fitted = pooling.posterior(sums_of(*precision(cells, counted, variances)), prior)
     found = pooling.coefficients(fitted, prior)
@@ -119,6 +119,7 @@ def solve(cells: Cells, active: Array, counted: Counted, variances: Variances) -
 
 
 def prior_of(cells: Cells, active: Array, values: Array) -> pooling.PoolingPrior:
+    """The Gaussian prior of common and site terms."""
     root = jnp.sqrt(values)
     return pooling.PoolingPrior(
         active[:, None] * cells.common * root[np.array(cells.common_of)],
@@ -127,13 +128,13 @@ def prior_of(cells: Cells, active: Array, values: Array) -> pooling.PoolingPrior
 
 
 def sums_of(weight: Float[Array, "m c"], score: Float[Array, "m c"]) -> pooling.PoolingSums:
-    """The solve's statistics from precisions and scores by site and cell: diagonal, as cells are apart."""
+    """The sums of the pooled regression; diagonal, because the cells are disjoint."""
     diagonal = jax.vmap(jnp.diag)(weight)
     return pooling.PoolingSums(jnp.diag(weight.sum(axis=0)), score.sum(axis=0), diagonal, diagonal, score)
 
 
 def precision(cells: Cells, counted: Counted, variances: Variances) -> tuple[Array, Array]:
-    """What the people of each site and cell say of θ: precision, and precision times mean."""
+    """The Gaussian likelihood of θ by site and cell: precision, and precision times mean."""
     if cells.binary:
         return 2.0 * slope(variances.tight) * counted.people, counted.total - 0.5 * counted.people
     noise = variances.values[-2:][np.array(cells.arm)]
@@ -141,7 +142,7 @@ def precision(cells: Cells, counted: Counted, variances: Variances) -> tuple[Arr
 
 
 def slope(tight: Array) -> Array:
-    """λ(ξ) = tanh(ξ/2)/4ξ: the curvature of the bound that touches the logistic at ±ξ."""
+    """λ(ξ) = tanh(ξ/2)/4ξ: the coefficient of the quadratic bound that is tight at ±ξ."""
     safe = jnp.maximum(tight, 1e-6)
     return jnp.tanh(0.5 * safe) / (4.0 * safe)
 
@@ -153,7 +154,7 @@ def log_chance(mean: Array, variance: Array, tight: Array, sign: float) -> Array
 
 
 def _levels(cells: Cells, active: Array, counted: Counted) -> Array:
-    """How many terms share each variance; infinitely many where it is not learned, so that it stays."""
+    """The number of terms with each variance; infinite if it is not learned, which keeps it constant."""
     sites = counted.people.shape[0]
     sizes = []
     for index, learned in enumerate(cells.learned):
@@ -172,14 +173,14 @@ def people_by_arm(cells: Cells, counted: Counted) -> Float[Array, " 2"]:
 
 
 def _evidence(cells: Cells, active: Array, counted: Counted, variances: Variances) -> Array:
-    """Log evidence of the outcomes given their cells, with the variances' prior."""
-    seen = sums_of(*precision(cells, counted, variances))
-    found = pooling.posterior(seen, prior_of(cells, active, variances.values))
+    """Log evidence of the outcomes given their cells, plus the log prior of the variances."""
+    sums = sums_of(*precision(cells, counted, variances))
+    found = pooling.posterior(sums, prior_of(cells, active, variances.values))
     return found.log_evidence + _beyond_solve(cells, counted, variances)
 
 
 def _beyond_solve(cells: Cells, counted: Counted, variances: Variances) -> Array:
-    """The log evidence beside the solve's: of bounds or noise, and of the variances a priori."""
+    """Terms of the log evidence that do not depend on θ, plus the log prior of the variances."""
     known = log_prior(cells, variances.values)
     if not cells.binary:
         return known + log_noise(cells, counted, variances.values)
@@ -189,13 +190,13 @@ def _beyond_solve(cells: Cells, counted: Counted, variances: Variances) -> Array
 
 
 def log_prior(cells: Cells, values: Array) -> Array:
-    """Of the log-variances: inverse gamma, as heavy as a few terms of the expected size."""
+    """Log prior of the variances: inverse gamma with the weight of `PRIOR_LEVELS` terms."""
     size = jnp.log(values) + jnp.asarray(cells.expected) / values
     return -0.5 * PRIOR_LEVELS * jnp.sum(jnp.where(jnp.asarray(cells.learned), size, 0.0))
 
 
 def log_noise(cells: Cells, counted: Counted, values: Array) -> Array:
-    """What the evidence of numbers owes to their noise alone."""
+    """Terms of the Gaussian log evidence that depend on the noise only."""
     noise = values[-2:]
     by_arm = people_by_arm(cells, counted)
     return -0.5 * jnp.sum(by_arm * jnp.log(2.0 * jnp.pi * noise) + counted.square / noise)

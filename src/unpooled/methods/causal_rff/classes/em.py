@@ -1,4 +1,4 @@
-"""Variational EM over the sites: all starts and all numbers of classes travel in one message."""
+"""Variational EM over the sites, with all starts and all numbers of classes in one batch."""
 
 from __future__ import annotations
 
@@ -23,31 +23,33 @@ from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 
 ANNEALED = 8
-"""Rounds in which classes are kept softer than they are: most starts then find the same mode."""
+"""Rounds of annealing, in which class probabilities are tempered so that most starts find the same mode."""
 COLDEST = 0.4
+"""Exponent of the class probabilities in the first round of annealing; it increases to 1."""
 PRUNED = 12
-"""After so many rounds only the best start of each number of classes goes on."""
+"""After this many rounds only the best start for each number of classes is continued."""
 SETTLED = 0.01
-"""A model whose bound gains less than this in a round has settled."""
+"""A model has converged when its bound gains less than this in a round."""
 
 
 class Learned(NamedTuple):
-    """Models side by side: leading axis, one per (number of classes, start)."""
+    """A batch of models, one per combination of number of classes and start."""
 
     states: MixtureState
     likelihoods: ClassLogLikelihoods
     bounds: np.ndarray
     people: np.ndarray
-    """Expected numbers of people by site, arm and class, from which the states were found."""
+    """Expected numbers of people by site, arm and class that the states were computed from."""
     history: tuple[float, ...]
 
     def taking(self, index: list[int]) -> Learned:
+        """The models with these indices."""
         states, likelihoods, bounds, people = jax.tree.map(lambda leaf: np.asarray(leaf)[index], self[:-1])
         return Learned(states, likelihoods, bounds, people, self.history)
 
 
 def starts(mixture: Mixture, classes: list[int], sites: int, rates: np.ndarray, seed: int) -> Learned:
-    """One model per entry of `classes`, each with centres of its own."""
+    """One model per entry of `classes`, each with its own random centres."""
     states = [begin(mixture, k, sites) for k in classes]
     likelihoods = [
         first_log_likelihoods(mixture, state, sites, rates, stream(seed, "class starts", index))
@@ -64,7 +66,7 @@ def starts(mixture: Mixture, classes: list[int], sites: int, rates: np.ndarray, 
 def learn(
     mixture: Mixture, learned: Learned, *, rounds: int, fold: np.ndarray, annealed: bool
 ) -> Procedure[Learned]:
-    """Rounds of EM until every model has settled. With annealing, the worse starts are left on the way."""
+    """Rounds of EM until every model has converged. With annealing, worse starts are dropped on the way."""
     for number in range(rounds):
         temper = min(1.0, COLDEST + (1.0 - COLDEST) * number / ANNEALED) if annealed else 1.0
         reply = yield from noted(_expect(learned, fold, temper), -float(learned.bounds.max()))
@@ -82,7 +84,7 @@ def learn(
 
 
 def best(learned: Learned) -> Learned:
-    """The model of the highest bound, alone."""
+    """The model with the highest bound."""
     return learned.taking([int(np.argmax(learned.bounds))])
 
 
@@ -94,9 +96,9 @@ def _best_starts(learned: Learned) -> list[int]:
 
 
 def _expect(learned: Learned, fold: np.ndarray, temper: float) -> Procedure[Statistics]:
-    said = travelling(learned.likelihoods, most_classes(learned))
-    fixed = {"views": said.shared, "fold": fold, "temper": np.full(len(fold), temper)}
-    return (yield from ask("classes", Parameters(fixed=fixed, per_site=said.by_site)))
+    sent = travelling(learned.likelihoods, most_classes(learned))
+    fixed = {"views": sent.shared, "fold": fold, "temper": np.full(len(fold), temper)}
+    return (yield from ask("classes", Parameters(fixed=fixed, per_site=sent.by_site)))
 
 
 def most_classes(learned: Learned) -> int:

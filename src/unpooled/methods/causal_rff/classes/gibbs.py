@@ -1,6 +1,6 @@
-"""Gibbs rounds: sites draw everybody's class, the coordinator draws all parameters; chains side by side.
+"""Gibbs sampling: sites draw everybody's class, the coordinator draws all parameters, for parallel chains.
 
-A chain's classes are drawn from its parameters alone, so nothing is kept at the sites between rounds.
+A chain's classes depend on its current parameters only, so the sites keep no state between rounds.
 """
 
 from __future__ import annotations
@@ -40,26 +40,27 @@ from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.records import Draws, Parameters
 
 STEPS = 5
-"""Metropolis steps of the variances within a round: the coordinator's own."""
+"""Metropolis steps of the variances per round, at the coordinator."""
 STRIDE = 0.4
+"""Proposal sd of the log-variances."""
 
 
 def kept(sweeps: int) -> int:
-    """Rounds whose draws are kept: the last two thirds."""
+    """Number of rounds whose draws are kept: the last two thirds."""
     return sweeps - sweeps // 3
 
 
 def sample(mixture: Mixture, mode: Learned, *, chains: int, sweeps: int, seed: int) -> Procedure[Draws]:
-    """Draws of everything the classes say, [kept sweeps × chains]; chains begin at the mode."""
+    """Draws of all class parameters, [kept sweeps × chains]; the chains start at the mode."""
     states, likelihoods = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), chains, axis=0), mode[:2])
     classes = most_classes(mode)
     rng = stream(seed, "class draws")
     found = []
     for number in range(sweeps):
         keys = _keys(seed, number, chains)
-        said = travelling(likelihoods, classes)
-        fixed = {"views": said.shared, "fold": np.full(chains, -1), "key": keys}
-        reply = yield from ask("classes/drawn", Parameters(fixed=fixed, per_site=said.by_site))
+        sent = travelling(likelihoods, classes)
+        fixed = {"views": sent.shared, "fold": np.full(chains, -1), "key": keys}
+        reply = yield from ask("classes/drawn", Parameters(fixed=fixed, per_site=sent.by_site))
         states, likelihoods = draw(mixture, states, counts_of(reply, mixture.most), likelihoods, rng)
         if number >= sweeps - kept(sweeps):
             found.append(travelling(likelihoods, classes))
@@ -78,20 +79,20 @@ def draw(
     likelihoods: ClassLogLikelihoods,
     rng: np.random.Generator,
 ) -> tuple[MixtureState, ClassLogLikelihoods]:
-    """Parameters given everybody's class, for every chain."""
+    """Draw all parameters given the sites' counts, for every chain."""
     active = np.asarray(states.active)
     logit = np.asarray(likelihoods.treatment[:, :, 1] - likelihoods.treatment[:, :, 0])
-    treatment, taken = _cells(
+    treatment, treatment_logit = _cells(
         mixture.treatment, active, jax.vmap(treatment_counts)(counts), states.treatment, logit, rng
     )
     chains, sites, _, most = counts.people.shape
     logit = np.zeros((chains, sites, 2 * most))
     if mixture.outcome.binary:
         logit = np.asarray(likelihoods.outcome).reshape(logit.shape)
-    outcome, said = _cells(
+    outcome, means = _cells(
         mixture.outcome, np.tile(active, 2), jax.vmap(outcome_counts)(counts), states.outcome, logit, rng
     )
-    said = said.reshape(chains, sites, 2, most)
+    means = means.reshape(chains, sites, 2, most)
     numbers = _numbers(counts, rng)
     ones = rng.beta(BETA + counts.ones, BETA + counts.people.sum(axis=(1, 2))[:, :, None] - counts.ones)
     ones = np.clip(ones, 1e-12, 1.0 - 1e-12)
@@ -100,11 +101,11 @@ def draw(
         one=np.log(ones),
         zero=np.log1p(-ones),
         **numbers,
-        treatment=np.stack([-np.logaddexp(0.0, taken), -np.logaddexp(0.0, -taken)], axis=2),
-        outcome=said,
-        variance=np.zeros_like(said),
+        treatment=_log_probabilities(treatment_logit),
+        outcome=means,
+        variance=np.zeros_like(means),
         noise=np.ones((chains, 2)) if mixture.outcome.binary else np.asarray(outcome.values[:, -2:]),
-        chance=_chances(mixture, said),
+        chance=_chances(mixture, means),
     )
     return MixtureState(states.active, states.shares, outcome, treatment), drawn
 
@@ -112,12 +113,18 @@ def draw(
 def _chances(mixture: Mixture, logit: np.ndarray) -> np.ndarray:
     if not mixture.outcome.binary:
         return np.zeros((*logit.shape[:2], 0, *logit.shape[2:]))
+    return _log_probabilities(logit)
+
+
+def _log_probabilities(logit: np.ndarray) -> np.ndarray:
+    """Log probabilities of 0 and 1, stacked along axis 2."""
     return np.stack([-np.logaddexp(0.0, logit), -np.logaddexp(0.0, -logit)], axis=2)
 
 
 def _classes(
     active: np.ndarray, shares: np.ndarray, count: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
+    """Log shares of the classes at every site, drawn from their Dirichlet posterior."""
     gamma = rng.standard_gamma(np.maximum(CONCENTRATION * shares[:, None] + count, 1e-3))
     gamma = np.where(active[:, None] > 0, np.maximum(gamma, 1e-300), 0.0)
     with np.errstate(divide="ignore"):
@@ -125,6 +132,7 @@ def _classes(
 
 
 def _numbers(counts: Counts, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Means and precisions of numeric covariates by class, drawn from their normal-gamma posterior."""
     found = jax.tree.map(np.asarray, jax.vmap(normal_gamma)(counts))
     weight = rng.standard_gamma(np.broadcast_to(found.shape, found.rate.shape)) / found.rate
     centre = found.centre + rng.standard_normal(weight.shape) / np.sqrt(found.weight * weight)
@@ -136,10 +144,10 @@ def _cells(
     cells: Cells, active: np.ndarray, counted: Counted, variances: Variances, logit: Any,
     rng: np.random.Generator,
 ) -> tuple[Variances, np.ndarray]:  # fmt: skip
-    """θ of every chain, and its variances: Metropolis on the evidence, θ integrated out."""
+    """Draw the variances of every chain by Metropolis with θ integrated out, then θ given the variances."""
     weight = np.zeros(counted.people.shape)
     if cells.binary:
-        # Given Pólya–Gamma weights a logit's likelihood is Gaussian (Polson, Scott & Windle 2013).
+        # Given Pólya–Gamma weights the logit likelihood is Gaussian (Polson, Scott & Windle 2013).
         people: Any = np.asarray(counted.people)
         drawn = random_polyagamma(np.maximum(people, 1.0), logit, random_state=rng)
         weight = np.where(people > 0, drawn, 0.0)
@@ -165,24 +173,25 @@ def _compiled(
         return (jnp.where(accept, current + move, current), jnp.where(accept, proposed, density)), None
 
     steps, last = jax.random.split(key)
-    begun = jnp.log(values)
-    (final, _), _ = jax.lax.scan(step, (begun, evidence(begun)), jax.random.split(steps, STEPS))
+    initial = jnp.log(values)
+    (final, _), _ = jax.lax.scan(step, (initial, evidence(initial)), jax.random.split(steps, STEPS))
     values = jnp.exp(final)
     prior = cell.prior_of(cells, active, values)
-    fitted = pooling.posterior(cell.sums_of(*_said(cells, counted, values, weight)), prior)
+    fitted = pooling.posterior(cell.sums_of(*_precision(cells, counted, values, weight)), prior)
     found = pooling.coefficients(fitted, prior, last)
     return values, found.common + found.site
 
 
-def _said(cells: Cells, counted: Counted, values: Array, weight: Array) -> tuple[Array, Array]:
+def _precision(cells: Cells, counted: Counted, values: Array, weight: Array) -> tuple[Array, Array]:
+    """As `cells.precision`, with Pólya–Gamma weights for logits."""
     if cells.binary:
         return weight, counted.total - 0.5 * counted.people
     return cell.precision(cells, counted, Variances(values, weight))
 
 
 def _log_density(cells: Cells, active: Array, counted: Counted, values: Array, weight: Array) -> Array:
-    """Of the log-variances, θ integrated out: the evidence and the prior that EM has, on the log scale."""
-    seen = cell.sums_of(*_said(cells, counted, values, weight))
-    found = pooling.posterior(seen, cell.prior_of(cells, active, values)).log_evidence
-    known = found + cell.log_prior(cells, values)
-    return known if cells.binary else known + cell.log_noise(cells, counted, values)
+    """Log posterior density of the log-variances with θ integrated out: the evidence plus the prior of EM."""
+    sums = cell.sums_of(*_precision(cells, counted, values, weight))
+    found = pooling.posterior(sums, cell.prior_of(cells, active, values)).log_evidence
+    log = found + cell.log_prior(cells, values)
+    return log if cells.binary else log + cell.log_noise(cells, counted, values)

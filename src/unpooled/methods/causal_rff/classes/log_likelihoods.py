@@ -1,7 +1,7 @@
-"""Latent classes beside the rows: z is one of a few classes, and x, w and y depend on it alone.
+"""Latent classes at the sites: z is one of a few classes, and x, w and y are independent given z and the arm.
 
-p(z|s), p(x|z) the same at every site, p(w|z,s), p(y|z,w,s). What travels down is what each class says of a
-person in log units, as means under the parameters' posterior (EM) or under one draw of them (Gibbs).
+The model is p(z|s) p(x|z) p(w|z,s) p(y|z,w,s), with p(x|z) the same at every site. Sites receive the classes'
+log-likelihoods: expectations under the posterior of the parameters (EM), or values under one draw (Gibbs).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
 ABSENT = -1e30
-"""Log-probability of a class not in use."""
+"""Log-probability of an unused class."""
 
 
 class ColumnKinds(eqx.Module):
-    """Which covariates are 0/1 and which numbers; a standardised 0/1 column is positive where it is one."""
+    """Which covariates are 0/1 and which are numeric; standardised 0/1 columns are positive for ones."""
 
     binary: Int[Array, " b"]
     continuous: Int[Array, " c"]
@@ -38,11 +38,11 @@ class ColumnKinds(eqx.Module):
 
 
 class ClassLogLikelihoods(NamedTuple):
-    """What the classes say: expected logs over the parameters' posterior, or logs under one draw.
+    """Log-likelihood terms of the classes: posterior expectations (EM), or values under one draw (Gibbs).
 
     `centre`, `weight` and `level` give a number's log density −½·weight·(x − centre)² + level; `variance` is
-    that of θ about its mean (0 under a draw). Sites [m] lead at the coordinator; beside the rows there are
-    none, since a site is between_sites its own part.
+    the posterior variance of θ (0 under a draw). The site axis [m] exists at the coordinator only; a site
+    receives its own part.
     """
 
     classes: Float[Array, "m k"]
@@ -58,16 +58,17 @@ class ClassLogLikelihoods(NamedTuple):
     variance: Float[Array, "m 2 k"]
     noise: Float[Array, " 2"]
     chance: Float[Array, "m 2 2 k"]
-    """log p(y | z, w, s) for y = 0 and 1, where outcomes are 0/1."""
+    """log p(y | z, w, s) for y = 0 and 1; empty unless outcomes are 0/1."""
 
 
 BY_SITE = ("classes", "treatment", "outcome", "variance", "chance")
+"""Parts that differ between sites."""
 _CLASS_AXIS = {"one": -2, "zero": -2, "centre": -2, "weight": -2, "noise": None}
-"""Where the classes stand in each part of the likelihoods; last, where nothing is said."""
+"""Axis of the classes in each part, if it is not the last one."""
 
 
 def travelling(likelihoods: ClassLogLikelihoods, classes: int) -> Draws:
-    """The log-likelihoods as they travel: shared and by site, without the classes not in use."""
+    """The log-likelihoods as they are sent: split into shared and by site, without unused classes."""
 
     def first(value: np.ndarray, axis: int | None) -> np.ndarray:
         return value if axis is None else np.take(value, np.arange(classes), axis=axis)
@@ -76,12 +77,12 @@ def travelling(likelihoods: ClassLogLikelihoods, classes: int) -> Draws:
         name: first(np.asarray(part), _CLASS_AXIS.get(name, -1))
         for name, part in likelihoods._asdict().items()
     }
-    each = {name: parts.pop(name) for name in BY_SITE}
-    return Draws(parts, each)
+    by_site = {name: parts.pop(name) for name in BY_SITE}
+    return Draws(parts, by_site)
 
 
-def log_likelihoods_of(**said: np.ndarray) -> ClassLogLikelihoods:
-    return ClassLogLikelihoods(**{name: jnp.asarray(value) for name, value in said.items()})
+def log_likelihoods_of(**parts: np.ndarray) -> ClassLogLikelihoods:
+    return ClassLogLikelihoods(**{name: jnp.asarray(value) for name, value in parts.items()})
 
 
 def of_covariates(likelihoods: ClassLogLikelihoods, columns: ColumnKinds, rows: Rows) -> Float[Array, "n k"]:
@@ -100,7 +101,7 @@ def of_treatment(likelihoods: ClassLogLikelihoods, rows: Rows) -> Float[Array, "
 def of_outcome(
     likelihoods: ClassLogLikelihoods, rows: Rows, *, binary: bool, predictive: bool = False
 ) -> Float[Array, "n k"]:
-    """E log p(y | z, w, s); or log E p, for people whose outcomes had no part in the posterior."""
+    """E log p(y | z, w, s); with `predictive`, log E p(y | z, w, s) for held-out people."""
     arm = rows.treatment.astype(int)
     if binary:
         return likelihoods.chance[(rows.outcome > 0.0).astype(int), arm]
@@ -112,11 +113,12 @@ def of_outcome(
 
 
 class Classes(Stage):
-    """Counts and sums by class, under each person's chances of belonging to it or under one drawn class."""
+    """Counts and sums by class, from class probabilities (EM) or from drawn classes (Gibbs)."""
 
     columns: ColumnKinds
     family: Family
     drawn: bool = eqx.field(static=True)
+    """Whether classes are drawn."""
     reveals: ClassVar[str] = (
         "by arm and latent class: expected number of people and sum of outcomes at this site; for sums over "
         "sites: sums of the covariates by latent class"

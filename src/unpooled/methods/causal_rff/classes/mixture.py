@@ -1,8 +1,8 @@
-"""Latent classes at the coordinator: from counts and sums to what each class says next.
+"""The M-step of the latent classes at the coordinator: from the sites' counts to class log-likelihoods.
 
-Every part of the model is conjugate given the counts, so the bound is the classes' entropy plus the log
-evidence of each part, and it never falls. Cells of classes beyond K are kept at zero, so that models with
-different K share one shape.
+Every part of the model is conjugate given the counts, so the bound is the entropy of the class memberships
+plus the log evidence of each part, and it never decreases. Unused classes have zero counts, so that models
+with different numbers of classes have the same shape.
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ from unpooled.methods.causal_rff.classes.log_likelihoods import (
 from unpooled.protocol.messages import Statistics
 
 _CLASS_AXIS = {"people": -1, "outcome": -1, "ones": -2, "numbers": -2, "squares": -2}
+"""Axis of the classes in each part of the counts."""
 CONCENTRATION = 50.0
-"""How alike the sites' class shares are a priori: as if each had seen so many people of the common shares."""
+"""Concentration of the Dirichlet prior of a site's class shares about the common shares."""
 BETA = 0.5
+"""Both parameters of the beta prior of a 0/1 covariate's rate within a class."""
 NORMAL = (0.1, 1.0, 0.5)
-"""κ₀, a₀, b₀ of a number's mean and precision within a class; numbers are standardised."""
+"""κ₀, a₀, b₀ of the normal-gamma prior of a standardised number within a class (with mean 0)."""
 
 
 class Mixture(eqx.Module):
-    """The parts with a structure of their own: outcome cells (arm × class) and treatment cells (class)."""
+    """The model's cells: outcome cells (arm × class) and treatment cells (class)."""
 
     outcome: Cells
     treatment: Cells
@@ -51,7 +53,7 @@ class Mixture(eqx.Module):
 
 
 class MixtureState(NamedTuple):
-    """What a model carries from round to round, beside what the sites send."""
+    """The state of a model between rounds."""
 
     active: Float[Array, " k"]
     shares: Float[Array, " k"]
@@ -60,7 +62,7 @@ class MixtureState(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The sites' reply: sums over people by class; `people` and `outcome` by site and arm."""
+    """The sites' replies: sums over people by class; `people` and `outcome` also by site and arm."""
 
     people: Float[Array, "m 2 k"]
     outcome: Float[Array, "m 2 k"]
@@ -72,9 +74,10 @@ class Counts(NamedTuple):
 
 
 def make_mixture(most: int, columns: ColumnKinds, *, binary: bool) -> Mixture:
-    """Outcomes: common, by arm, by cell; a site may shift all, an arm, or a single cell.
+    """A mixture with at most `most` classes.
 
-    As in the paper the arms' functions of z are apart: a class in one arm tells nothing of the other.
+    Outcome means have components common to all cells, by arm and by cell; sites deviate at the same three
+    levels. As in the paper, a class's means in the two arms are independent a priori given the arms' means.
     """
     every, arms = np.ones((2 * most, 1)), np.kron(np.eye(2), np.ones((most, 1)))
     scale = 4.0 if binary else 1.0  # logits spread more than standardised outcomes
@@ -111,7 +114,7 @@ def begin(mixture: Mixture, classes: int, sites: int) -> MixtureState:
 def first_log_likelihoods(
     mixture: Mixture, state: MixtureState, sites: int, rates: np.ndarray, rng: np.random.Generator
 ) -> ClassLogLikelihoods:
-    """A start: random centres about the columns' means; nothing is said yet of treatment and outcome."""
+    """A random start: class centres about the columns' means; treatment and outcome not yet informative."""
     most, numbers = mixture.most, len(mixture.columns.continuous)
     logit = np.log(rates / (1.0 - rates)) + 1.5 * rng.standard_normal((most, len(rates)))
     everywhere = np.zeros((sites, 2, most))
@@ -131,7 +134,7 @@ def first_log_likelihoods(
 
 
 def counts_of(reply: Statistics, most: int) -> Counts:
-    """An aggregated reply, its batch of models leading; nobody belongs to a class not asked about."""
+    """The counts of an aggregated reply, [batch, …]; classes that were not sent get zeros."""
     parts = {**reply.summed, **reply.per_site}
     found = {name: _widened(parts[name], axis, most) for name, axis in _CLASS_AXIS.items()}
     return Counts(**found, square=parts["square"], entropy=parts["entropy"])
@@ -146,14 +149,14 @@ def _widened(value: np.ndarray, axis: int, most: int) -> Array:
 def maximise(
     leaves: tuple[MixtureState, Counts], mixture: Mixture
 ) -> tuple[MixtureState, ClassLogLikelihoods, Float[Array, ""]]:
-    """Every part's posterior given the counts, of one model; and the bound."""
+    """The posterior of every part of one model given the counts, and the bound."""
     state, counts = leaves
     active = state.active
     shares, classes, class_evidence = _classes(active, state.shares, counts.people.sum(axis=1))
     one, zero, binary_evidence = _binary(active, counts)
     numbers, number_evidence = _numbers(active, counts)
-    outcome, said = improve(mixture.outcome, jnp.tile(active, 2), outcome_counts(counts), state.outcome)
-    treatment, taken = improve(mixture.treatment, active, treatment_counts(counts), state.treatment)
+    outcome, means = improve(mixture.outcome, jnp.tile(active, 2), outcome_counts(counts), state.outcome)
+    treatment, logits = improve(mixture.treatment, active, treatment_counts(counts), state.treatment)
     by_arm = (counts.people.shape[0], 2, mixture.most)
     likelihoods = ClassLogLikelihoods(
         classes=classes,
@@ -161,23 +164,23 @@ def maximise(
         zero=zero,
         **numbers,
         treatment=jnp.stack(
-            [log_chance(taken.mean, taken.variance, treatment.tight, sign) for sign in (-1.0, 1.0)], axis=1
+            [log_chance(logits.mean, logits.variance, treatment.tight, sign) for sign in (-1.0, 1.0)], axis=1
         ),
-        outcome=said.mean.reshape(by_arm),
-        variance=said.variance.reshape(by_arm),
+        outcome=means.mean.reshape(by_arm),
+        variance=means.variance.reshape(by_arm),
         noise=jnp.ones(2) if mixture.outcome.binary else outcome.values[-2:],
-        chance=_chances(mixture, said, outcome, by_arm),
+        chance=_chances(mixture, means, outcome, by_arm),
     )
     bound = counts.entropy + class_evidence + binary_evidence + number_evidence
-    # K! labellings of the classes say the same; the bound sees one of them.
-    bound = bound + said.evidence + taken.evidence + gammaln(active.sum() + 1.0)
+    # The bound covers one of K! equivalent labellings of the classes.
+    bound = bound + means.evidence + logits.evidence + gammaln(active.sum() + 1.0)
     return MixtureState(active, shares, outcome, treatment), likelihoods, bound
 
 
-def _chances(mixture: Mixture, said: Means, outcome: Variances, by_arm: tuple[int, int, int]) -> Array:
+def _chances(mixture: Mixture, means: Means, outcome: Variances, by_arm: tuple[int, int, int]) -> Array:
     if not mixture.outcome.binary:
         return jnp.zeros((by_arm[0], 0, *by_arm[1:]))
-    both = [log_chance(said.mean, said.variance, outcome.tight, sign) for sign in (-1.0, 1.0)]
+    both = [log_chance(means.mean, means.variance, outcome.tight, sign) for sign in (-1.0, 1.0)]
     return jnp.stack([each.reshape(by_arm) for each in both], axis=1)
 
 
@@ -191,7 +194,8 @@ def treatment_counts(counts: Counts) -> Counted:
 
 
 def _classes(active: Array, shares: Array, count: Array) -> tuple[Array, Array, Array]:
-    """π_s ~ Dirichlet(50·π̄); π̄ by two steps that never lower the evidence, one person per class its prior."""
+    """Posterior of π_s ~ Dirichlet(50·π̄); π̄ is updated by two monotone steps with one prior person per
+    class."""
     safe = jnp.where(active > 0, shares, 1.0)
     for _ in range(2):
         prior = CONCENTRATION * safe
@@ -222,7 +226,7 @@ class _NormalGamma(NamedTuple):
 
 
 def normal_gamma(counts: Counts) -> _NormalGamma:
-    """Posterior of a number's mean and precision in each class: m, κ, a, b."""
+    """Posterior of a number's mean and precision in each class: (m, κ, a, b)."""
     kappa, shape, rate = NORMAL
     count = counts.people.sum(axis=(0, 1))[:, None]
     centre = counts.numbers / (kappa + count)
@@ -239,9 +243,9 @@ def _numbers(active: Array, counts: Counts) -> tuple[dict[str, Array], Array]:
         gammaln(found.shape) - gammaln(shape) + shape * jnp.log(rate) - found.shape * jnp.log(found.rate)
     )
     evidence = evidence + 0.5 * (jnp.log(kappa / found.weight) - count * jnp.log(2.0 * jnp.pi))
-    said = {
+    parts = {
         "centre": found.centre,
         "weight": found.shape / found.rate,
         "level": 0.5 * jnp.sum(level, axis=1),
     }
-    return said, jnp.sum(active[:, None] * evidence)
+    return parts, jnp.sum(active[:, None] * evidence)

@@ -1,1 +1,1 @@
-"""Observed confounders: the outcome regressed on random Fourier features, coefficients shared in part."""
+"""Observed confounders: regression of the outcome on random Fourier features, partially pooled over sites."""

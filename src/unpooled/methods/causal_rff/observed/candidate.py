@@ -1,6 +1,7 @@
-"""The candidate without latent confounders: sums once, then everything at the coordinator.
+"""The candidate with observed confounders: one round of sums, then everything at the coordinator.
 
-0/1 outcomes take a few rounds: their likelihood is a quadratic only about the last coefficients.
+The fit is repeated for several length-scales, which contribute draws in proportion to their evidence. 0/1
+outcomes take several rounds of Newton steps. `make_terms` selects the site terms from the settings.
 """
 
 from __future__ import annotations
@@ -28,28 +29,28 @@ from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.records import Arrays, Draws, Parameters
 
 FOLD_DRAWS = 50
-"""Draws of the regression by which a fold's outcomes are judged."""
+"""Number of draws for the held-out density of a fold."""
 STEPS, FOLD_STEPS = 7, 4
-"""Newton steps of a logistic regression from nothing, and from the fit of everybody."""
+"""Newton steps of a logistic regression from zero, and from the fit to all people."""
+
+
+class LengthFit(NamedTuple):
+    """The sums for one length-scale (for 0/1 outcomes those of the last Newton step) and their mode."""
+
+    sums: RegressionStatistics
+    mode: VarianceMode
 
 
 class Regressed(NamedTuple):
-    """Of every length-scale: the sums and the mode; the same without each fold at the best length-scale."""
+    """The fit of every length-scale, and the fits without each fold at the best length-scale."""
 
     fits: list[LengthFit]
     best: int
     without: list[LengthFit]
 
 
-class LengthFit(NamedTuple):
-    """The sums (to second order about the coefficients, for 0/1 outcomes) and the likeliest variances."""
-
-    sums: RegressionStatistics
-    mode: VarianceMode
-
-
 class RegressionCandidate(NamedTuple):
-    """See `unpooled.methods.causal_rff.candidate.Candidate`."""
+    """See `unpooled.methods.causal_rff.fit.Candidate`."""
 
     design: Design
     terms: SiteTerms
@@ -61,9 +62,9 @@ class RegressionCandidate(NamedTuple):
     def learn(self, folds: int) -> Procedure[Regressed]:
         lengths = self.design.lengths
         if not self.terms.binary:
-            return (yield from self._numbers(folds))
-        nothing = [self._nothing() for _ in lengths]
-        fits = yield from self._logits([(length, -1) for length in lengths], nothing, STEPS)
+            return (yield from self._gaussian(folds))
+        zeros = [self._zeros() for _ in lengths]
+        fits = yield from self._logits([(length, -1) for length in lengths], zeros, STEPS)
         best = _best(fits)
         if not folds:
             return Regressed(fits, best, [])
@@ -72,7 +73,7 @@ class RegressionCandidate(NamedTuple):
         return Regressed(fits, best, (yield from self._logits(grid, [near] * folds, FOLD_STEPS)))
 
     def sample(self, learned: Regressed, folds: int) -> Procedure[CandidateFit]:
-        """No further round: the coefficients' posterior is exact, or Laplace's, given the variances."""
+        """Needs no further round: given the variances, the posterior is known exactly or by Laplace."""
         yield from ()
         drawn = self._drawn(learned)
         between = modes.between_sites(self.terms, *learned.fits[learned.best])
@@ -87,8 +88,8 @@ class RegressionCandidate(NamedTuple):
         }
         return CandidateFit(drawn, self._without(learned), diagnostics)
 
-    def _numbers(self, folds: int) -> Procedure[Regressed]:
-        """One round: every length-scale, with everybody and without each fold."""
+    def _gaussian(self, folds: int) -> Procedure[Regressed]:
+        """Gaussian outcomes: one round for every length-scale, on all people and without each fold."""
         lengths = self.design.lengths
         grid = [(length, fold) for fold in range(-1, folds) for length in lengths]
         reply = yield from ask("regression", Parameters(fixed=_fixed(grid)))
@@ -105,7 +106,7 @@ class RegressionCandidate(NamedTuple):
     def _logits(
         self, grid: list[tuple[float, int]], points: list[Arrays], steps: int
     ) -> Procedure[list[LengthFit]]:
-        """Newton steps of all entries side by side, the variances learned between them."""
+        """0/1 outcomes: Newton steps for all grid entries in one batch, with variances updated in between."""
         fits: list[LengthFit] = []
         for step in range(steps):
             common, own = [np.stack([point[name] for point in points]) for name in ("common", "site")]
@@ -121,14 +122,14 @@ class RegressionCandidate(NamedTuple):
             points = [modes.mean(self.terms, *fit) for fit in fits]
         return fits
 
-    def _nothing(self) -> Arrays:
+    def _zeros(self) -> Arrays:
         return {
             "common": np.zeros((2, self.design.width)),
             "site": np.zeros((self.sites, 2, self.width)),
         }
 
     def _drawn(self, learned: Regressed) -> Draws:
-        """Each length-scale gives draws in proportion to its evidence."""
+        """Draws from every length-scale in proportion to its evidence."""
         evidence = np.array([fit.mode.evidence for fit in learned.fits])
         weight = np.exp(evidence - evidence.max())
         shares = np.floor(weight / weight.sum() * self.draws).astype(int)
@@ -169,11 +170,12 @@ def _at(length: float, drawn: dict[str, np.ndarray]) -> Draws:
 
 
 def width(settings: CausalRFFSettings, design: Design) -> int:
-    """In how many of the features a site may differ."""
+    """Number of features in which sites may differ."""
     return 1 if settings.site_terms in ("offsets", "none") else design.width
 
 
 def make_terms(settings: CausalRFFSettings, design: Design, *, sites: int, binary: bool) -> SiteTerms:
+    """The site terms that the settings select."""
     differ = settings.site_terms in ("offsets", "deviations")
     coefficients = outline(design, width(settings, design), differ=differ, binary=binary)
     if settings.site_terms == "covariance":

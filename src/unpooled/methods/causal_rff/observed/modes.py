@@ -1,4 +1,4 @@
-"""The likeliest variances of a regression, and draws about them, for every kind of site terms."""
+"""Empirical Bayes for the regression: the mode of its variances, and draws about it, for all site terms."""
 
 from __future__ import annotations
 
@@ -15,46 +15,49 @@ from unpooled.methods.causal_rff.observed.regression import SPREAD, RegressionSt
 from unpooled.protocol.records import Arrays
 
 HAIR = 1e-4
-"""Step of the differences that make a Hessian of slopes: log-variances are of order one."""
+"""Step of the finite differences of gradients; log-variances are of order one."""
 REACH = 12.0
-"""How far from what is expected a parameter is looked for: a factor of e¹² for a variance."""
+"""Bound on the distance of a parameter from its prior expectation: a factor of e¹² for a variance."""
 
 
 class SiteTerms(Protocol):
-    """How coefficients go together between sites, given a point: log-variances, and what else is learned."""
+    """How coefficients are related between sites, given a point: log-variances and other parameters."""
 
     @property
-    def binary(self) -> bool: ...
+    def binary(self) -> bool:
+        """Whether outcomes are 0/1."""
+        ...
+
     @property
     def expected(self) -> np.ndarray:
-        """The point a priori."""
+        """The prior expectation of the point."""
         ...
 
     @property
     def variances(self) -> np.ndarray:
-        """Which of the point are log-variances to be learned; draws are made about their mode."""
+        """Indices of the log-variances to be learned, which are drawn about their mode."""
         ...
 
     @property
     def others(self) -> np.ndarray:
-        """Which of the point is learned beside them; it stays at its mode."""
+        """Indices of the other parameters to be learned, which stay at their mode."""
         ...
 
     def log_evidence(self, point: Array, sums: RegressionStatistics) -> Array:
-        """Of the outcomes, and of the point a priori."""
+        """Log evidence of the outcomes plus log prior of the point."""
         ...
 
     def coefficients(self, point: Array, sums: RegressionStatistics, key: Array | None) -> dict[str, Array]:
-        """A draw, or the mean: {common [2, f], site [m, 2, w], noise [2]}."""
+        """A draw, or the mean without a key: {common [2, f], site [m, 2, w], noise [2]}."""
         ...
 
     def between_sites(self, point: Array, sums: RegressionStatistics) -> dict[str, Array]:
-        """How the sites hold together: the borrowed shares, and what was learned of it."""
+        """Diagnostics by pair of sites: borrowed shares, and learned relations."""
         ...
 
 
 class VarianceMode(NamedTuple):
-    """The likeliest point, the precision about it, and the log evidence of the whole."""
+    """The posterior mode of the point, its precision, and the Laplace log evidence."""
 
     point: np.ndarray
     precision: np.ndarray
@@ -64,7 +67,7 @@ class VarianceMode(NamedTuple):
 def find_mode(
     terms: SiteTerms, sums: RegressionStatistics, start: np.ndarray | None = None, *, curvature: bool = True
 ) -> VarianceMode:
-    """Maximise the evidence over all that is learned."""
+    """Maximise the evidence over all learned parameters."""
     expected, curved = terms.expected, terms.variances
     learned = np.concatenate([curved, terms.others])
     found = minimize(
@@ -87,25 +90,25 @@ def find_mode(
 
 @partial(jax.jit, static_argnums=0)
 def _value_and_slope(
-    terms: SiteTerms, moving: Array, begun: Array, learned: Array, sums: RegressionStatistics
+    terms: SiteTerms, values: Array, expected: Array, learned: Array, sums: RegressionStatistics
 ) -> tuple:
     def value(part: Array) -> Array:
-        return -terms.log_evidence(begun.at[learned].set(part), sums)
+        return -terms.log_evidence(expected.at[learned].set(part), sums)
 
-    return jax.value_and_grad(value)(moving)
+    return jax.value_and_grad(value)(values)
 
 
 def _curvature(
     terms: SiteTerms,
     at: np.ndarray,
     count: int,
-    begun: np.ndarray,
+    expected: np.ndarray,
     learned: np.ndarray,
     sums: RegressionStatistics,
 ) -> np.ndarray:
-    """The Hessian in the first parameters by differences of exact slopes: jax.hessian compiles for 5 s."""
+    """The Hessian in the first parameters by differences of exact gradients; jax.hessian compiles slowly."""
     slopes = [
-        np.asarray(_value_and_slope(terms, at + step, begun, learned, sums)[1])[:count]
+        np.asarray(_value_and_slope(terms, at + step, expected, learned, sums)[1])[:count]
         for step in np.concatenate([HAIR * np.eye(len(at))[:count], -HAIR * np.eye(len(at))[:count]])
     ]
     found = (np.array(slopes[:count]) - np.array(slopes[count:])) / (2.0 * HAIR)
@@ -113,7 +116,7 @@ def _curvature(
 
 
 def mean(terms: SiteTerms, sums: RegressionStatistics, mode: VarianceMode) -> Arrays:
-    """The coefficients' posterior mean at the likeliest point."""
+    """The posterior mean of the coefficients at the mode."""
     return _arrays(_mean(terms, jnp.asarray(mode.point), sums))
 
 
@@ -123,7 +126,7 @@ def _mean(terms: SiteTerms, point: Array, sums: RegressionStatistics) -> dict[st
 
 
 def between_sites(terms: SiteTerms, sums: RegressionStatistics, mode: VarianceMode) -> Arrays:
-    """How the sites hold together, at the likeliest point."""
+    """Diagnostics by pair of sites at the mode."""
     return _arrays(_diagnostics(terms, jnp.asarray(mode.point), sums))
 
 
@@ -135,7 +138,7 @@ def _diagnostics(terms: SiteTerms, point: Array, sums: RegressionStatistics) -> 
 def draw(
     terms: SiteTerms, sums: RegressionStatistics, mode: VarianceMode, count: int, rng: np.random.Generator
 ) -> Arrays:
-    """Variances about their mode, coefficients from their exact posterior under each."""
+    """Draw variances about their mode, and coefficients from their exact posterior given each."""
     values, vectors = np.linalg.eigh(mode.precision)
     scale = np.where(values > 1e-9, 1.0 / np.sqrt(np.maximum(values, 1e-9)), 0.0)
     moved = mode.point + (rng.standard_normal((count, len(scale))) * scale) @ vectors.T

@@ -1,4 +1,9 @@
-"""The features in which outcomes are regressed: an intercept, a linear part, and random Fourier features."""
+"""The outcome regression: its features, the stage that sums them, and partially pooled coefficients.
+
+φ(x) has an intercept, a linear part and random Fourier features. Sites send Gram matrices by arm; the
+coordinator solves for coefficients of the shared part and of the effect, common to all sites plus site terms,
+with a variance for each group of coefficients.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +25,16 @@ from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
+CODES = np.array([[1.0, -0.5], [1.0, 0.5]])
+"""Contrast of each arm: loadings on (shared part, effect)."""
+LOGIT_SCALE = 4.0
+"""Factor from variances of standardised outcomes to variances of logits of similar steepness."""
+SPREAD = 1.5
+"""Prior sd of every log-variance about its expectation."""
+
 
 class Design(eqx.Module):
-    """φ(x) = [1, x, Fourier features of some columns]; the seed makes its frequencies everywhere alike."""
+    """φ(x) = [1, x, Fourier features of some columns]; all parties use the same frequencies."""
 
     frequencies: Float[Array, "b c"]
     columns: Int[Array, " c"]
@@ -40,14 +52,14 @@ class Design(eqx.Module):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Length-scales tried, all in one message: from half to four times the width of the data."""
+        """Length-scales to try, all in one batch: from half to four times the scale of the data."""
         if not self.frequencies.size:
             return np.ones(1)
         return np.array([0.5, 1.0, 2.0, 4.0]) * np.sqrt(self.frequencies.shape[1])
 
     @property
     def part(self) -> np.ndarray:
-        """Of each feature: 0 the intercept, 1 linear, 2 Fourier."""
+        """Part of each feature: 0 intercept, 1 linear, 2 Fourier."""
         return np.repeat([0, 1, 2], [1, self.linear, 2 * self.frequencies.shape[0]])
 
 
@@ -59,34 +71,26 @@ def make_design(context: CausalRFFContext) -> Design:
     )
 
 
-CODES = np.array([[1.0, -0.5], [1.0, 0.5]])
-"""Of each arm: how its rows see (what is shared, the effect)."""
-LOGIT_SCALE = 4.0
-"""Variances of logits, for variances of standardised outcomes of the same steepness."""
-SPREAD = 1.5
-"""Prior sd of every log-variance about what is expected."""
-
-
 class RegressionStatistics(NamedTuple):
-    """By arm; `cross` and `site_score` by site, of the first features only, in which a site may differ."""
+    """Sums by arm; `cross` and `site_score` by site, for the features in which sites may differ."""
 
     gram: Float[Array, "2 f f"]
     score: Float[Array, "2 f"]
     square: Float[Array, " 2"]
     people: Float[Array, " 2"]
     level: Float[Array, ""]
-    """What the log likelihood of 0/1 outcomes has beside its quadratic; 0 for numbers."""
+    """Constant term of the quadratic expansion of the log likelihood; 0 for Gaussian outcomes."""
     cross: Float[Array, "m 2 w f"]
     site_score: Float[Array, "m 2 w"]
 
 
 class Regression(Stage):
-    """Gram matrices of the features by arm; a site's own only where sites differ in every coefficient."""
+    """Gram matrices of the features by arm, and the rows of them that belong to site terms."""
 
     design: Design
     family: Family
     width: int = eqx.field(static=True)
-    """In how many of the features a site may differ: 1 (offsets) or all."""
+    """Number of features in which sites may differ: 1 (offsets) or all."""
     reveals: ClassVar[str] = (
         "for sums over sites: products of the covariates' features by arm; at this site: sums of the "
         "features and of the outcome by arm (where sites may differ in every coefficient, the products too)"
@@ -114,7 +118,7 @@ class Regression(Stage):
         )
 
     def _working(self, parameters: Parameters, features: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        """The log likelihood of 0/1 outcomes to second order about the last coefficients (IRLS)."""
+        """Weight, response and constant of the quadratic expansion of the logit likelihood (IRLS)."""
         arm = rows.treatment.astype(int)
         both = linear_predictor(features, parameters.fixed["common"], parameters.per_site["site"])
         logit = both[jnp.arange(len(arm)), arm]
@@ -129,20 +133,20 @@ class Regression(Stage):
 
 
 def linear_predictor(features: Array, common: Array, site: Array) -> Float[Array, "n 2"]:
-    """What the coefficients of all and of a site say of either arm."""
-    seen = features @ common.T + features[:, : site.shape[1]] @ site.T
-    return seen @ jnp.asarray(CODES).T
+    """The predictor in both arms from common and site coefficients."""
+    contrasts = features @ common.T + features[:, : site.shape[1]] @ site.T
+    return contrasts @ jnp.asarray(CODES).T
 
 
 def sums_of(reply: Statistics, index: int) -> RegressionStatistics:
-    """One entry of an aggregated reply."""
+    """The sums of one batch entry of an aggregated reply."""
     parts: dict[str, Any] = {**reply.summed, **reply.per_site}
     found = {name: jnp.asarray(parts[name][index]) for name in RegressionStatistics._fields}
     return RegressionStatistics(**{**found, "gram": unpack(found["gram"])})
 
 
 class Outline(eqx.Module):
-    """Which variance each coefficient has: columns of [shared, effect] × features, for all and for a site."""
+    """The variance group of each coefficient, [shared, effect] × features, common and by site."""
 
     common: tuple[int, ...] = eqx.field(static=True)
     site: tuple[int, ...] = eqx.field(static=True)
@@ -150,9 +154,12 @@ class Outline(eqx.Module):
     binary: bool = eqx.field(static=True)
 
 
-# Variances: 0 fixed (the intercepts'); shared and effect: linear 1, 2 and Fourier 3, 4; noise last.
 def outline(design: Design, width: int, *, differ: bool, binary: bool) -> Outline:
-    """Of standardised outcomes: what a linear part and a Fourier part of the usual size would be."""
+    """Variance groups and their prior expectations for standardised outcomes.
+
+    Group 0 holds the intercepts and is fixed. For (shared, effect), groups 1–2 are linear and 3–4 Fourier
+    coefficients; 5–10 are the same for site terms (intercept, linear, Fourier); the last two are the noise.
+    """
     part, linear = design.part, 1.0 / max(design.linear, 1)
     scale = LOGIT_SCALE if binary else 1.0
     common = [np.select([part == 0, part == 1], [0, 1 + effect], 3 + effect) for effect in (0, 1)]
@@ -169,23 +176,31 @@ def outline(design: Design, width: int, *, differ: bool, binary: bool) -> Outlin
     )
 
 
+def learned_variances(outline: Outline) -> np.ndarray:
+    """Indices of the variances that are used and not fixed."""
+    last = len(outline.expected)
+    used = {*outline.common, *outline.site, *(() if outline.binary else (last - 2, last - 1))}
+    return np.array(sorted(i for i in used if i != 0 and outline.expected[i] > 1e-9))
+
+
 def assemble(sums: RegressionStatistics, noise: Array) -> pooling.PoolingSums:
-    """The solve's statistics, in units of the noise."""
+    """The sums of the pooled regression, divided by the noise variance."""
     codes = jnp.asarray(CODES)
-    both = codes[:, :, None] * codes[:, None, :] / noise[:, None, None]
-    each = codes / noise[:, None]
+    products = codes[:, :, None] * codes[:, None, :] / noise[:, None, None]
+    scaled = codes / noise[:, None]
     sites, _, width, size = sums.cross.shape
-    cross = jnp.einsum("auv,mawf->muwvf", both, sums.cross)
+    cross = jnp.einsum("auv,mawf->muwvf", products, sums.cross)
     return pooling.PoolingSums(
-        gram=jnp.einsum("auv,afg->ufvg", both, sums.gram).reshape(2 * size, 2 * size),
-        score=jnp.einsum("au,af->uf", each, sums.score).reshape(-1),
+        gram=jnp.einsum("auv,afg->ufvg", products, sums.gram).reshape(2 * size, 2 * size),
+        score=jnp.einsum("au,af->uf", scaled, sums.score).reshape(-1),
         site_gram=cross[..., :width].reshape(sites, 2 * width, 2 * width),
         site_cross=cross.reshape(sites, 2 * width, 2 * size),
-        site_score=jnp.einsum("au,maw->muw", each, sums.site_score).reshape(sites, -1),
+        site_score=jnp.einsum("au,maw->muw", scaled, sums.site_score).reshape(sites, -1),
     )
 
 
 def prior_of(outline: Outline, variances: Array) -> pooling.PoolingPrior:
+    """The Gaussian prior of common and site coefficients."""
     root = jnp.sqrt(variances)
     return pooling.PoolingPrior(
         jnp.diag(root[np.array(outline.common)]), jnp.diag(root[np.array(outline.site)])
@@ -193,16 +208,16 @@ def prior_of(outline: Outline, variances: Array) -> pooling.PoolingPrior:
 
 
 def beyond_solve(outline: Outline, log_variances: Array, sums: RegressionStatistics) -> Array:
-    """The log evidence beside the solve's: of noise and outcomes alone, and of the log-variances a priori."""
-    noise = jnp.exp(log_variances[-2:])  # one, for 0/1 outcomes
+    """Terms of the log evidence without coefficients, plus the log prior of the variances."""
+    noise = jnp.exp(log_variances[-2:])  # equal to one for 0/1 outcomes
     rest = jnp.sum(sums.people * jnp.log(2.0 * jnp.pi * noise) + sums.square / noise)
     level = sums.level if outline.binary else -0.5 * rest
-    apart = (log_variances - jnp.log(jnp.asarray(outline.expected))) / SPREAD
-    return level - 0.5 * jnp.sum(apart**2)
+    deviation = (log_variances - jnp.log(jnp.asarray(outline.expected))) / SPREAD
+    return level - 0.5 * jnp.sum(deviation**2)
 
 
 class PartlyShared(eqx.Module):
-    """θ_s = θ + B b_s. See `unpooled.methods.causal_rff.observed.modes.SiteTerms`."""
+    """Partial pooling, θ_s = θ + B b_s. See `unpooled.methods.causal_rff.observed.modes.SiteTerms`."""
 
     outline: Outline = eqx.field(static=True)
 
@@ -223,12 +238,12 @@ class PartlyShared(eqx.Module):
         return np.zeros(0, int)
 
     def log_evidence(self, point: Array, sums: RegressionStatistics) -> Array:
-        found = pooling.posterior(*self._solve(point, sums))
+        found = pooling.posterior(*self._system(point, sums))
         return found.log_evidence + beyond_solve(self.outline, point, sums)
 
     def coefficients(self, point: Array, sums: RegressionStatistics, key: Array | None) -> dict[str, Array]:
-        seen, prior = self._solve(point, sums)
-        found = pooling.coefficients(pooling.posterior(seen, prior), prior, key)
+        pooled, prior = self._system(point, sums)
+        found = pooling.coefficients(pooling.posterior(pooled, prior), prior, key)
         return {
             "common": found.common.reshape(2, -1),
             "site": found.site.reshape(found.site.shape[0], 2, -1),
@@ -236,17 +251,10 @@ class PartlyShared(eqx.Module):
         }
 
     def between_sites(self, point: Array, sums: RegressionStatistics) -> dict[str, Array]:
-        return {"borrowed": pooling.borrowed_shares(*self._solve(point, sums))}
+        return {"borrowed": pooling.borrowed_shares(*self._system(point, sums))}
 
-    def _solve(
+    def _system(
         self, point: Array, sums: RegressionStatistics
     ) -> tuple[pooling.PoolingSums, pooling.PoolingPrior]:
         variances = jnp.exp(point)
         return assemble(sums, variances[-2:]), prior_of(self.outline, variances)
-
-
-def learned_variances(outline: Outline) -> np.ndarray:
-    """Those in use whose size is not fixed."""
-    last = len(outline.expected)
-    used = {*outline.common, *outline.site, *(() if outline.binary else (last - 2, last - 1))}
-    return np.array(sorted(i for i in used if i != 0 and outline.expected[i] > 1e-9))

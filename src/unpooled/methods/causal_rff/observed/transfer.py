@@ -1,7 +1,8 @@
-"""Site terms in every coefficient, tied pair by pair: (θ_1, …, θ_m) ~ N(0, AAᵀ ⊗ diag(v)).
+"""Site terms in every coefficient, related pair by pair: (θ_1, …, θ_m) ~ N(0, AAᵀ ⊗ diag(v)).
 
-The paper's f_s = (θ^s + Σ_v λ^{s,v} θ^v)ᵀφ is A = I + λ, with λ from 0 to 1; a free covariance Λ between the
-sites is A = Λ^½. Either is learned by its exact evidence, together with the variances.
+The paper's f_s = (θ^s + Σ_v λ^{s,v} θ^v)ᵀφ corresponds to A = I + λ with λ between 0 and 1; a free covariance
+Λ between sites corresponds to A = Λ^½. Both are learned by maximising the exact evidence, together with the
+variances.
 """
 
 from __future__ import annotations
@@ -25,42 +26,46 @@ from unpooled.methods.causal_rff.observed.regression import (
 )
 
 MOST = 2000
-"""Coefficients of all sites together: a dense system, factorised in every evaluation and for every draw."""
+"""Maximum number of coefficients over all sites; their dense system is factorised in every evaluation."""
 
 
 class Covariance(eqx.Module):
-    """A symmetric A, free, about that of sites which are all alike to the same degree."""
+    """A free symmetric A; its prior is centred at equal correlations between all sites."""
 
     sites: int = eqx.field(static=True)
     name: ClassVar[str] = "covariance"
     ALIKE: ClassVar[float] = 0.8
-    """Correlation of two sites' coefficients a priori."""
+    """Prior correlation of the coefficients of two sites."""
     SPREAD: ClassVar[float] = 0.5
+    """Prior sd of the entries of A about their centre."""
 
     @property
     def size(self) -> int:
+        """Number of free parameters."""
         return self.sites * (self.sites + 1) // 2
 
     def factor(self, free: Array) -> Float[Array, "m m"]:
+        """A."""
         # (a I + b 11ᵀ)² = (1 − ρ) I + ρ 11ᵀ
         a = np.sqrt(1.0 - self.ALIKE)
         b = (np.sqrt(1.0 - self.ALIKE + self.sites * self.ALIKE) - a) / self.sites
         return a * np.eye(self.sites) + b + _symmetric(free, self.sites, diagonal=True)
 
     def shown(self, free: Array) -> Float[Array, "m m"]:
+        """Λ = AAᵀ, reported in the diagnostics."""
         factor = self.factor(free)
         return factor @ factor.T
 
 
 class Transfer(eqx.Module):
-    """A = I + λ: a logit for every ordered pair, or for every pair where `symmetric`, or one value given."""
+    """A = I + λ: a logit for every ordered pair, for every unordered pair if `symmetric`, or one value."""
 
     sites: int = eqx.field(static=True)
     symmetric: bool = eqx.field(static=True)
     given: float | None = eqx.field(static=True)
     name: ClassVar[str] = "transfer"
     SPREAD: ClassVar[float] = 1.5
-    """Prior sd of a logit: λ then is anywhere between 0 and 1, nearly alike."""
+    """Prior sd of a logit, for which λ is nearly uniform between 0 and 1."""
 
     @property
     def size(self) -> int:
@@ -71,18 +76,18 @@ class Transfer(eqx.Module):
         return jnp.eye(self.sites) + self.shown(free)
 
     def shown(self, free: Array) -> Float[Array, "m m"]:
-        """λ, zero on the diagonal."""
-        apart = ~np.eye(self.sites, dtype=bool)
+        """λ, with zeros on the diagonal; reported in the diagnostics."""
+        off_diagonal = ~np.eye(self.sites, dtype=bool)
         if self.given is not None:
-            return jnp.asarray(self.given * apart)
-        chance = jax.nn.sigmoid(free)
+            return jnp.asarray(self.given * off_diagonal)
+        shares = jax.nn.sigmoid(free)
         if self.symmetric:
-            return _symmetric(chance, self.sites, diagonal=False)
-        return jnp.zeros((self.sites, self.sites)).at[np.nonzero(apart)].set(chance)
+            return _symmetric(shares, self.sites, diagonal=False)
+        return jnp.zeros((self.sites, self.sites)).at[np.nonzero(off_diagonal)].set(shares)
 
 
 class PairedSites(eqx.Module):
-    """See `observed.modes.SiteTerms`. The point: log-variances, then the parameters of `between`."""
+    """See `observed.modes.SiteTerms`. The point holds log-variances, then the parameters of `between`."""
 
     outline: Outline = eqx.field(static=True)
     between: Covariance | Transfer = eqx.field(static=True)
@@ -139,18 +144,18 @@ class PairedSites(eqx.Module):
 
 
 def make_paired(outline: Outline, between: Covariance | Transfer) -> PairedSites:
-    """Refuse a system that is too large to be solved again and again."""
+    """Paired site terms; refused if the system is too large to be factorised repeatedly."""
     sites, each = between.sites, len(outline.common)
     if sites * each > MOST:
         raise StudyError(
             f"site_terms = '{between.name}' needs at most {MOST} coefficients over all sites",
             found=f"{sites} sites with {each} coefficients each",
-            remedy="give fewer frequencies, or choose site_terms = 'deviations' or 'offsets'",
+            remedy="use fewer frequencies, or set site_terms = 'deviations' or 'offsets'",
         )
     return PairedSites(outline, between)
 
 
 def _symmetric(free: Array, sites: int, *, diagonal: bool) -> Float[Array, "m m"]:
-    """A symmetric matrix of its lower triangle's entries."""
+    """The symmetric matrix with these entries in its lower triangle."""
     rows, columns = np.tril_indices(sites, 0 if diagonal else -1)
     return jnp.zeros((sites, sites)).at[rows, columns].set(free).at[columns, rows].set(free)

@@ -1,1 +1,1 @@
-"""The paper's latent confounder, a point in space, by its Algorithm 1."""
+"""The paper's Gaussian latent confounder, fitted by its Algorithm 1."""

@@ -1,8 +1,8 @@
-"""CausalRFF's bound with a Gaussian latent confounder: the paper's loss J, Algorithm 1's objective.
+"""The bound with a Gaussian latent confounder: the paper's loss J, the objective of Algorithm 1.
 
-−ELBO of p(x, w, y), and −log p(w | x) − log p(y | x, w) of the auxiliary distributions beside it: their
-parameters do not meet in any term, so one descent over all of them is the paper's three in a third of the
-rounds. The regulariser belongs to the coordinator and counts once, however many sites answer.
+It is the −ELBO of p(x, w, y) plus −log p(w | x) − log p(y | x, w) of the auxiliary distributions. The three
+parts share no parameters, so minimising their sum equals the paper's three minimisations in a third of the
+rounds. The regulariser is added once at the coordinator, whatever the number of sites.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Objective
 
 START_SPREAD = 0.5
-"""σ_q at the start: between knowing nothing of a person's z (1) and everything (0)."""
+"""Initial σ_q, between the prior sd of z (1) and certainty (0)."""
 START_TRANSFER = 0.5
+"""Initial λ, if it is learned."""
 
 
 class LatentBound(Objective):
-    """Σ_s of what is lost at site s, in M draws of everybody's z; and ζ‖θ‖² in F."""
+    """The negative bound of all sites, from M draws of everybody's z, plus ζ‖θ‖² in F."""
 
     functions: StructuralFunctions
     regulariser: Float[Array, ""]
@@ -45,7 +46,7 @@ class LatentBound(Objective):
 
     def value(self, parameters: Parameters, statistics: Statistics) -> Array:
         free = parameters.free
-        # Logs of scales, and logits of λ, are known to their order of magnitude.
+        # Weak standard normal priors on log scales and on the logits of λ.
         known = ("length", "noise", *(("transfer",) if "transfer" in free else ()))
         weak = sum(jnp.sum(leaf**2) for name in known for leaf in jax.tree.leaves(free[name]))
         return statistics.summed + self.regulariser * self.functions.squares(free) + 0.5 * weak
@@ -54,7 +55,7 @@ class LatentBound(Objective):
 def gain(
     functions: StructuralFunctions, free: Arrays, rows: Rows, noise: Float[Array, "k n z"]
 ) -> Float[Array, " n"]:
-    """Each person's part of the bound, with z = f_q + σ_q ε for given ε."""
+    """Each person's contribution to the bound, with z = f_q + σ_q ε for given ε."""
     y, w = functions.outcome_of(rows), rows.treatment
     mean, log_sd = functions.encode(free, rows, y, w), free["spread"]
 
@@ -72,9 +73,10 @@ def divergence(mean: Float[Array, "n z"], log_sd: Float[Array, " z"]) -> Float[A
 
 
 def start(functions: StructuralFunctions, sites: int, seed: int) -> Arrays:
-    """q is a random projection of (y, x), decoded by small random lines: the same at every site.
+    """Starting values: q is a random projection of (y, x), decoded by small random linear functions.
 
-    Sites that began apart would give z's axes different meanings, and θ^v of one would not help another.
+    They are the same at every site. Otherwise the axes of z would have different meanings at different
+    sites, and θ^v of one site would not help another.
     """
     rng = stream(seed, "latent start")
     size, inputs, numbers = (

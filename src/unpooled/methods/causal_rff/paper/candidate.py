@@ -1,4 +1,4 @@
-"""The candidate with a Gaussian latent confounder, the paper's own: Algorithm 1, then one round of sums."""
+"""The candidate with a Gaussian latent confounder, as in the paper: Algorithm 1, then one round of sums."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from unpooled.protocol.records import Arrays, Draws, Parameters
 from unpooled.protocol.stage import Stage
 
 SETS = 10
-"""Sets of everybody's z, from each of which a share of the draws comes."""
+"""Number of imputations of everybody's z; each contributes an equal share of the draws."""
 FOLD_DRAWS = 20
-"""Draws of the decoders by which a fold's outcomes are judged, from one set of z."""
+"""Draws of the decoders for the held-out density of a fold, from one imputation of z."""
 
 
 class GaussianCandidate(NamedTuple):
-    """See `unpooled.methods.causal_rff.candidate.Candidate`."""
+    """See `unpooled.methods.causal_rff.fit.Candidate`."""
 
     bound: LatentBound
     sites: int
@@ -43,15 +43,15 @@ class GaussianCandidate(NamedTuple):
     seed: int
 
     def learn(self, folds: int) -> Procedure[Minima]:
-        """Everybody, and without each fold: in lockstep, in the same messages."""
-        begun = start(self.bound.functions, self.sites, self.seed)
+        """Fit to all people and without each fold, in lockstep."""
+        initial = start(self.bound.functions, self.sites, self.seed)
         fixed = {"fold": np.arange(-1, folds)}
         return stochastic(
-            "gaussian", self.bound, begun, self.seed, rounds=self.rounds, rate=self.rate, fixed=fixed
+            "gaussian", self.bound, initial, self.seed, rounds=self.rounds, rate=self.rate, fixed=fixed
         )
 
     def sample(self, learned: Minima, folds: int) -> Procedure[CandidateFit]:
-        """One round: sums over several sets of z for everybody, over one for each fit without a fold."""
+        """One round of sums: over several imputations of z for the full fit, over one for each other fit."""
         model = np.concatenate([np.zeros(SETS, int), np.arange(1, folds + 1)])
         keys = np.asarray(jax.random.key_data(jax.random.split(self._key(0), len(model))))
         points = jax.tree.map(lambda leaf: np.asarray(leaf)[model], learned.free)
@@ -67,14 +67,15 @@ class GaussianCandidate(NamedTuple):
         accepted = float((reply.summed["accepted"] / reply.summed["people"])[:SETS].mean())
         return CandidateFit(full, held, self._diagnostics(learned, accepted))
 
-    def _drawn(self, points: Arrays, each: Arrays, index: int, count: int, rng: Any) -> np.ndarray:
-        free, moments = jax.tree.map(lambda leaf: leaf[index], (points, each))
+    def _drawn(self, points: Arrays, sums: Arrays, index: int, count: int, rng: Any) -> np.ndarray:
+        """Draws of the outcome decoders from one batch entry."""
+        free, moments = jax.tree.map(lambda leaf: leaf[index], (points, sums))
         functions = self.bound.functions
         zeta = float(self.bound.regulariser) * functions.outcome_weight
         return posterior.draw(functions, free, moments, regulariser=zeta, count=count, rng=rng)
 
     def _bundle(self, free: Arrays, index: int, coefficients: np.ndarray) -> Draws:
-        """One bundle of draws, [1, …]: the point travels once."""
+        """A bundle of draws [1, …] in which the common point occurs once."""
         key = np.asarray(jax.random.key_data(self._key(1)))
         point = jax.tree.map(lambda leaf: np.asarray(leaf)[index], free)
         own = {"coefficients": np.swapaxes(coefficients, 0, 1)}
@@ -144,7 +145,7 @@ def _sampler(settings: CausalRFFSettings, functions: StructuralFunctions) -> Lat
 def drawn_frequencies(
     settings: CausalRFFSettings, covariates: int, seed: int, *, used: bool
 ) -> dict[str, np.ndarray]:
-    """Of z, and of (y, x), from the seed; none if the latent confounder is not continuous."""
+    """Frequencies for functions of z and of (y, x), drawn from the seed; empty unless used."""
     dimensions = {"latent": settings.latent_dimension, "observed": covariates + 1}
     count = settings.frequencies if used else 0
     return {

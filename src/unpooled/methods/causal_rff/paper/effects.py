@@ -1,7 +1,7 @@
-"""Effects under the Gaussian latent confounder, beside the rows.
+"""Effects at a site under the Gaussian latent confounder.
 
-Everything but the outcome's decoders is at one point, so draws come as one bundle: that point once, and
-each draw's decoders. Effects of a bundle are [K, n].
+All parameters but the outcome's decoders are point estimates, so the draws form one bundle: the point, and
+the decoders of each draw. Effects of a bundle have shape [K, n].
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
 PATHS = 100
-"""Draws of each person's z given x; the same for both arms and for all draws of the decoders."""
+"""Draws of each person's z given x; the same for both arms and all draws of the decoders."""
 GUESSES = 15
-"""Outcomes that the proposal for a held-out person's z is spread over, beside the one seen."""
+"""Number of outcomes, besides the observed one, at which q contributes to the proposal for z."""
 EACH = 8
-"""Draws of z for each of them."""
+"""Draws of z for each component of the proposal."""
 
 
 class GaussianModel(eqx.Module):
-    """Outcomes given x through z, under one bundle: {"point", "key", "coefficients" [K, f, 2] of a site}."""
+    """Outcomes given x through z, under a bundle {"point", "key", "coefficients" [K, f, 2] of the site}."""
 
     sampler: LatentSampler
     family: Family
@@ -36,29 +36,29 @@ class GaussianModel(eqx.Module):
         return self.sampler.functions
 
     def paths(self, draw: Arrays, rows: Rows) -> Latent:
-        """[paths, n, …]; one path after another, so that memory stays that of one."""
+        """Draws of z given x, [paths, n, …]; computed sequentially to limit memory use."""
         key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.site)
         keys = jax.random.split(key, PATHS)
         return jax.lax.map(lambda one: self.sampler.given_covariates(draw["point"], rows, one), keys)
 
     def effect(self, draw: Arrays, rows: Rows) -> Float[Array, "k n"]:
-        """E[f_y1(z) − f_y0(z) | x], averaged over the same z for do(0) and do(1)."""
+        """E[f_y1(z) − f_y0(z) | x], averaged over the same draws of z for do(0) and do(1)."""
         own = draw["coefficients"]
         z = self.paths(draw, rows).z
         if not self.functions.binary:
-            # Linear in φ: the average of φ(z) serves every draw.
+            # The effect is linear in φ, so the average of φ(z) suffices for every draw.
             average = jnp.mean(jax.lax.map(lambda at: self._features(draw, at), z), axis=0)
             return (own[:, :, 1] - own[:, :, 0]) @ average.T
 
         def add(total: Array, at: Array) -> tuple[Array, None]:
-            chance = jax.nn.sigmoid(jnp.einsum("nf,kfa->akn", self._features(draw, at), own))
-            return total + (chance[1] - chance[0]) / len(z), None
+            rate = jax.nn.sigmoid(jnp.einsum("nf,kfa->akn", self._features(draw, at), own))
+            return total + (rate[1] - rate[0]) / len(z), None
 
-        nothing = jnp.zeros((own.shape[0], z.shape[1]))
-        return self.family.standardised(jax.lax.scan(add, nothing, z)[0])
+        zeros = jnp.zeros((own.shape[0], z.shape[1]))
+        return self.family.standardised(jax.lax.scan(add, zeros, z)[0])
 
     def individual(self, draw: Arrays, rows: Rows, key: Array, correlation: Array) -> Float[Array, "k n"]:
-        """z is drawn given all that is known of a person, then the other arm's outcome given it."""
+        """Draw z given all that is observed of a person, then the other arm's outcome given z."""
         own = draw["coefficients"]
         y, w = self.functions.outcome_of(rows), rows.treatment
         noise = jnp.exp(2.0 * draw["point"]["noise"]["outcome"])
@@ -72,10 +72,10 @@ class GaussianModel(eqx.Module):
         return jax.lax.map(one, (own, jax.random.split(key, own.shape[0])))
 
     def log_density(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
-        """log p(y | x, w) = log E[p(y | z, w) | x, w], of the latent model and not of the auxiliary one.
+        """log p(y | x, w) = log E[p(y | z, w) | x, w] under the latent model, not the auxiliary one.
 
-        Self-normalised importance sampling: z comes from q at the outcome seen and at quantiles of
-        p(y | x, w), half and half, so that neither what y says of z nor what it does not say is missed.
+        Self-normalised importance sampling: half of the draws of z come from q at the observed outcome, half
+        from q at quantiles of p(y | x, w). The proposal thus covers both p(z | x, w, y) and p(z | x, w).
         """
         free, functions = draw["point"], self.functions
         y, w = functions.outcome_of(rows), rows.treatment
@@ -93,15 +93,15 @@ class GaussianModel(eqx.Module):
             proposal = jax.nn.logsumexp(jnp.sum(log_normal(centres, free["spread"], z), axis=2), axis=0)
             return joint - proposal, self._log_outcomes(free, self._features(draw, z) @ own, y, w)
 
-        weight, said = jax.lax.map(weigh, drawn)
-        total = jax.nn.logsumexp(weight[:, None] + said, axis=0) - jax.nn.logsumexp(weight, axis=0)
+        weight, outcome = jax.lax.map(weigh, drawn)
+        total = jax.nn.logsumexp(weight[:, None] + outcome, axis=0) - jax.nn.logsumexp(weight, axis=0)
         return jax.nn.logsumexp(total, axis=0) - jnp.log(own.shape[0])
 
     def _features(self, draw: Arrays, z: Array) -> Array:
         return self.functions.latent_features(draw["point"], z)
 
     def _guesses(self, free: Arrays, rows: Rows, w: Array) -> Float[Array, "g n"]:
-        """Outcomes as p(y | x, w) expects them."""
+        """Quantiles of p(y | x, w); for 0/1 outcomes zeros and ones in turn."""
         if self.functions.binary:
             return jnp.broadcast_to(jnp.arange(GUESSES)[:, None] % 2.0, (GUESSES, len(w)))
         arm = w.astype(int)

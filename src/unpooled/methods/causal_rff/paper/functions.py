@@ -1,13 +1,13 @@
-"""The paper's structural equations with a continuous latent confounder, as every party computes them.
+"""The paper's structural equations with a continuous latent confounder, computed alike by all parties.
 
 | on paper              | here                                                                           |
 |-----------------------|--------------------------------------------------------------------------------|
-| φ(u)                  | [1, u/√d, Fourier features]: the paper has no intercept and no linear part     |
+| φ(u)                  | [1, u/√d, Fourier features]; the paper has no intercept and no linear part     |
 | f_y0, f_y1, f_w, f_x  | columns of `decoder`, functions of z                                           |
 | f_q0, f_q1            | `encoder`, functions of (y, x), one for each arm                               |
-| p(w given x)          | `treatment`, with its own γ; features of (0, x), whose kernel is one of x      |
+| p(w given x)          | `treatment`, with its own γ; features of (0, x), which give a kernel in x      |
 | p(y given x, w)       | `outcome`, with its own η; the same features                                   |
-| λ^{s,v}, γ, η         | `transfer`: sigmoids of free numbers, one matrix per model, or one given value |
+| λ^{s,v}, γ, η         | `transfer`: sigmoids of free logits, one matrix per model, or one given value  |
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
 MODELS = {"decoder": "latent", "encoder": "latent", "treatment": "treatment", "outcome": "outcome"}
-"""Whose adaptive factors the coefficients of each group of functions are shared by."""
+"""The model whose transfer factors apply to each group of functions."""
 Y0, Y1, W, X = 0, 1, 2, slice(3, None)
-"""ColumnKinds of the decoder; the covariates follow, 0/1 before numbers."""
+"""Columns of the decoder; among the covariates, 0/1 columns come before numeric ones."""
 LOGIT_WEIGHT = 0.25
-"""Logits are expected about twice as large as what is standardised, so they are regularised less."""
+"""Factor on the regulariser of logits, which are about twice as large as standardised values."""
 LOG_TWO_PI = float(np.log(2.0 * np.pi))
 
 
 class StructuralFunctions(eqx.Module):
-    """f_c(u) = (θ_c^s + Σ_{v≠s} λ^{s,v} θ_c^v)ᵀ φ(u). Frequencies come from the seed, at every party."""
+    """f_c(u) = (θ_c^s + Σ_{v≠s} λ^{s,v} θ_c^v)ᵀ φ(u); all parties use the same frequencies."""
 
     latent: Float[Array, "b z"]
     observed: Float[Array, "b d+1"]
@@ -49,7 +49,7 @@ class StructuralFunctions(eqx.Module):
 
     @property
     def width(self) -> int:
-        """Features of z."""
+        """Number of features of z."""
         return 1 + self.dimension + 2 * self.latent.shape[0]
 
     def latent_features(self, free: Arrays, z: Float[Array, "*k z"]) -> Float[Array, "*k f"]:
@@ -59,7 +59,7 @@ class StructuralFunctions(eqx.Module):
         return features(self.observed, jnp.concatenate([y[:, None], x], axis=1), free["length"][use])
 
     def sharing(self, free: Arrays, model: str, sites: int) -> Float[Array, "m m"]:
-        """Row s: how much of every site's θ is part of site s's function; of its own, all."""
+        """Row s: the weights of all sites' θ in the function of site s; its own weight is 1."""
         own = jnp.eye(sites)
         if self.transfer is not None:
             return own + (1.0 - own) * self.transfer
@@ -75,11 +75,11 @@ class StructuralFunctions(eqx.Module):
 
     @property
     def outcome_weight(self) -> float:
-        """What the regulariser of an outcome's function is multiplied by."""
+        """Factor on the regulariser of the outcome's functions."""
         return LOGIT_WEIGHT if self.binary else 1.0
 
     def squares(self, free: Arrays) -> Float[Array, ""]:
-        """‖θ‖² of all sites, that of logits weighted."""
+        """‖θ‖² over all sites, with `LOGIT_WEIGHT` for logits."""
         ones = len(self.columns.binary)
         decoder = np.ones(free["decoder"].shape[2])
         decoder[:W], decoder[W : X.start + ones] = self.outcome_weight, LOGIT_WEIGHT
@@ -90,7 +90,7 @@ class StructuralFunctions(eqx.Module):
     # ------------------------------------------------------------------------ densities
 
     def outcome_of(self, rows: Rows) -> Float[Array, " n"]:
-        """0/1 outcomes are coded in one way, whether or not they were standardised."""
+        """The outcome; 0/1 outcomes are converted back from their standardised values."""
         return (rows.outcome > 0.0).astype(float) if self.binary else rows.outcome
 
     def encode(self, free: Arrays, rows: Rows, y: Array, w: Array) -> Float[Array, "n z"]:
@@ -110,11 +110,11 @@ class StructuralFunctions(eqx.Module):
         """log p(w | z) + log p(x | z)."""
         ones, numbers = self.columns.ones(rows), self.columns.numbers(rows)
         of_ones, of_numbers = jnp.split(decoded[:, X], [ones.shape[1]], axis=1)
-        said = log_chance(decoded[:, W], w) + jnp.sum(log_chance(of_ones, ones), axis=1)
-        return said + jnp.sum(log_normal(of_numbers, free["noise"]["covariates"], numbers), axis=1)
+        binary = log_chance(decoded[:, W], w) + jnp.sum(log_chance(of_ones, ones), axis=1)
+        return binary + jnp.sum(log_normal(of_numbers, free["noise"]["covariates"], numbers), axis=1)
 
     def auxiliary(self, free: Arrays, rows: Rows) -> tuple[Float[Array, " n"], Float[Array, "n 2"]]:
-        """Logit of p(w | x), and the mean (or logit) of p(y | x, w) in either arm."""
+        """The logit of p(w | x), and the mean (or logit) of p(y | x, w) in both arms."""
         phi = self.observed_features(free, jnp.zeros(len(rows.treatment)), rows.covariates, "auxiliary")
         logit = phi @ self.at_site(free, "treatment", rows.site)
         return logit[:, 0], phi @ self.at_site(free, "outcome", rows.site)
@@ -123,8 +123,8 @@ class StructuralFunctions(eqx.Module):
         """log p(w | x) + log p(y | x, w)."""
         logit, arms = self.auxiliary(free, rows)
         y, w = self.outcome_of(rows), rows.treatment
-        said = self._log_outcome(arms[:, 0], arms[:, 1], free["noise"]["auxiliary"], y, w)
-        return log_chance(logit, w) + said
+        outcome = self._log_outcome(arms[:, 0], arms[:, 1], free["noise"]["auxiliary"], y, w)
+        return log_chance(logit, w) + outcome
 
     def _log_outcome(self, control: Array, treated: Array, log_sd: Array, y: Array, w: Array) -> Array:
         mean = (1.0 - w) * control + w * treated
@@ -134,9 +134,10 @@ class StructuralFunctions(eqx.Module):
 
 
 def features(frequencies: Array, inputs: Float[Array, "*k d"], log_length: Array) -> Float[Array, "*k f"]:
-    """φ(u) = [1, u/√d, Fourier features]: of standardised u, three parts of about the same length.
+    """φ(u) = [1, u/√d, Fourier features], with ℓ in units of √d.
 
-    So one regulariser means the same in five columns as in fifty; ℓ is in units of √d, too.
+    For standardised u the three parts have similar norms, so the effect of the regulariser does not depend
+    on the number of columns.
     """
     flat = inputs.reshape(-1, inputs.shape[-1]) / np.sqrt(inputs.shape[-1])
     parts = [jnp.ones((len(flat), 1)), flat]
@@ -146,7 +147,7 @@ def features(frequencies: Array, inputs: Float[Array, "*k d"], log_length: Array
 
 
 def log_chance(logit: Array, seen: Array) -> Array:
-    """log p of a 0/1 value."""
+    """Log probability of a 0/1 value."""
     return seen * logit - jax.nn.softplus(logit)
 
 

@@ -1,4 +1,8 @@
-"""Draws of a person's z: given all that is known of them, or, by the paper's five steps, given x alone."""
+"""Posterior draws with the Gaussian latent confounder: of z at the sites, of the decoders at the coordinator.
+
+A person's z is drawn given (x, y, w), or given x alone by the paper's five steps. Sums of features of drawn z
+then give the coordinator the posterior of the outcome's decoders.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +22,24 @@ from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
 STEPS = 10
-"""Metropolis steps from q: where half the proposals are taken, one chain in a thousand never moves."""
+"""Metropolis steps, started from q. At an acceptance rate of ½, one chain in a thousand never moves."""
 
 
 class Latent(NamedTuple):
-    """One z for everybody, and the share of proposals that was taken (one, where q itself is used)."""
+    """One z per person, and the acceptance rate of the proposals (1 if z is drawn directly from q)."""
 
     z: Float[Array, "n z"]
     acceptance: Float[Array, " n"]
 
 
 class LatentSampler(eqx.Module):
-    """p(z | x, y, w) by Metropolis with proposal q, or q itself in its place."""
+    """Draws z from p(z | x, y, w) by independence Metropolis with proposal q, or directly from q."""
 
     functions: StructuralFunctions
     metropolis: bool = eqx.field(static=True)
 
     def given_all(self, free: Arrays, rows: Rows, y: Array, w: Array, key: Array) -> Latent:
+        """z ~ p(z | x, y, w)."""
         mean, log_sd = self.functions.encode(free, rows, y, w), free["spread"]
         first, second = jax.random.split(key)
         steps = STEPS if self.metropolis else 0
@@ -65,13 +70,13 @@ class LatentSampler(eqx.Module):
     def _log_joint(self, free: Arrays, rows: Rows, y: Array, w: Array, z: Array) -> Array:
         """log p(y | z, w) + log p(w | z) + log p(x | z) + log p(z), up to a constant."""
         decoded = self.functions.decode(free, z, rows.site)
-        said = self.functions.log_outcome(free, decoded, y, w)
-        said = said + self.functions.log_rest(free, decoded, rows, w)
-        return said - 0.5 * jnp.sum(z**2, axis=1)
+        log = self.functions.log_outcome(free, decoded, y, w)
+        log = log + self.functions.log_rest(free, decoded, rows, w)
+        return log - 0.5 * jnp.sum(z**2, axis=1)
 
 
 class LatentMoments(Stage):
-    """Sums of the features of a drawn z by arm, in units of the noise."""
+    """Normal equations of the outcome on features of drawn z, by arm and weighted by the noise."""
 
     sampler: LatentSampler
     reveals: ClassVar[str] = (
@@ -98,7 +103,7 @@ class LatentMoments(Stage):
         )
 
     def _working(self, free: Arrays, rows: Rows, phi: Array, y: Array) -> tuple[Array, Array]:
-        """Weight and response by arm, [2, n]: those of the regression, or of a Newton step."""
+        """Weight and response by arm, [2, n]: of the Gaussian regression, or of a Newton step for logits."""
         functions = self.sampler.functions
         if not functions.binary:
             weight = jnp.exp(-2.0 * free["noise"]["outcome"])[:, None]
@@ -113,7 +118,7 @@ def draw(
     functions: StructuralFunctions, free: Arrays, moments: Arrays, *, regulariser: float, count: int,
     rng: np.random.Generator,
 ) -> Float[np.ndarray, "k m f 2"]:  # fmt: skip
-    """Draws of each site's own (θ_y + what it takes from others), from one set of everybody's z."""
+    """Draws of each site's outcome coefficients, transfer included, from one imputation of z."""
     sites = moments["gram"].shape[0]
     sharing = np.asarray(functions.sharing(free, "latent", sites))
     arms = [
@@ -127,7 +132,7 @@ def _draw_arm(
     sharing: np.ndarray, gram: np.ndarray, score: np.ndarray, regulariser: float, count: int,
     rng: np.random.Generator,
 ) -> np.ndarray:  # fmt: skip
-    """θ of all sites has precision 2ζI + Σ_s λ_s λ_sᵀ ⊗ G_s, for λ_s the row of the sharing."""
+    """The joint precision of all sites' θ is 2ζI + Σ_s λ_s λ_sᵀ ⊗ G_s, where λ_s is row s of `sharing`."""
     sites, size = score.shape
     precision = np.einsum("su,sv,sfg->ufvg", sharing, sharing, gram).reshape(sites * size, sites * size)
     precision += 2.0 * regulariser * np.eye(sites * size)

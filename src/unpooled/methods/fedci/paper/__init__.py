@@ -1,1 +1,1 @@
-"""The paper's own inference: a variational bound with Wishart and Gaussian approximations."""
+"""The paper's inference for FedCI: a variational bound with Wishart and Gaussian approximations."""

@@ -1,13 +1,13 @@
-"""The paper's bound: q(Ψ) q(Σ) q(g), Lemma 2's likelihood, one number S_s = −E_q log p(y_obs | ·) per site.
+"""The paper's variational bound with q(Ψ) q(Σ) q(g); each site returns S_s = −E_q log p(y_obs | ·).
 
 | on paper   | here                                                                                 |
 |------------|--------------------------------------------------------------------------------------|
-| q(Ψ), q(Σ) | Wishart with ν_i = (root of E[Ψ_ii])/√d, ρ by a sigmoid, d above 2                   |
-| μ₀, μ₁     | lines, or a small network: point estimates with a Gaussian prior in F                |
-| r_j        | zero: the intercepts of μ_j are the constants that f and g would share               |
-| h_j        | free numbers, one per site: what any function of the moments is at m sites           |
+| q(Ψ), q(Σ) | Wishart with ν_i = √E[Ψ_ii]/√d, ρ through a sigmoid, d above 2                       |
+| μ₀, μ₁     | linear, or a small network: point estimates with a Gaussian prior in F               |
+| r_j        | zero: the intercepts of μ_j already are the constants common to f and g              |
+| h_j        | free values, one per site, as general as any function of the moments at m sites      |
 | U, M       | kernels over the sites' moments, each with an output scale, so that Var g can shrink |
-| KL terms   | in F, once, however many sites answer                                                |
+| KL terms   | in F, counted once whatever the number of sites                                      |
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Objective
 
 HIDDEN = {"linear": ((), ()), "network": ((16, 16), (16,))}
-"""Widths of the layers both arms share, and of each arm's own (the paper: 3 and 2 layers of 200)."""
+"""Widths of the layers shared by both arms, and of each arm's own (the paper: 3 and 2 layers of 200)."""
 START_DEGREES = 50.0
+"""Initial degrees of freedom of q(Ψ) and q(Σ)."""
 SITE_SD = 0.3
-"""About how far sites are expected to shift, in units of Ψ^½."""
+"""Expected size of the site shifts, in units of Ψ^½."""
 
 
 class Functions(Kernel):
-    """f_j ~ GP(μ_j, k) at each site: features μ₀(x), μ₁(x) with weights Ψ^½, and all of k as remainder."""
+    """f_j ~ GP(μ_j, k) at each site: features μ₀(x), μ₁(x) with weights Ψ^½, and the whole kernel as
+    remainder."""
 
     def features(self, free: Arrays, covariates: Array) -> Float[Array, "n 2"]:
         return networks.apply(free["mean"], covariates)
@@ -55,7 +57,7 @@ class Sample(NamedTuple):
 
 
 class VariationalBound(Objective):
-    """−ELBO of Eq. (loss): Algorithm 1's objective."""
+    """The negative ELBO of Eq. (loss), the objective of Algorithm 1."""
 
     evidence: KernelEvidence
     prior: Wishart
@@ -66,7 +68,7 @@ class VariationalBound(Objective):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         key = jax.random.wrap_key_data(parameters.fixed["key"])
         drawn = sample(self.evidence, parameters.free, key, self.monte_carlo)
-        # lax.map, not vmap: one n × n matrix at a time.
+        # lax.map rather than vmap keeps one n × n matrix in memory at a time.
         logs = jax.lax.map(lambda one: log_likelihood(self.evidence, parameters.free, one, rows), drawn)
         return Statistics(-jnp.mean(logs))
 
@@ -79,7 +81,7 @@ class VariationalBound(Objective):
 
 
 def make_bound(settings: FedCISettings, context: FedCIContext) -> VariationalBound:
-    """The bound of one study, the same at the coordinator and at the sites."""
+    """The bound of a study, identical at the coordinator and at the sites."""
     functions = Functions(
         site_moments=jnp.asarray(context.site_moments),
         family=settings.kernel,
@@ -96,7 +98,7 @@ def make_bound(settings: FedCISettings, context: FedCIContext) -> VariationalBou
 
 
 def start(settings: FedCISettings, context: FedCIContext, seed: int) -> Arrays:
-    """Where the ascent starts: flat functions, q at the prior's means, known as if from 50 people."""
+    """Starting values: constant mean functions, and q centred at the prior means."""
     shared, own = HIDDEN[settings.mean]
     rho = np.clip(settings.wishart_correlation, 0.02, 0.98)
     wishart = {
@@ -114,13 +116,13 @@ def start(settings: FedCISettings, context: FedCIContext, seed: int) -> Arrays:
 
 
 def posterior(free: Arrays) -> Wishart:
-    """q(Ψ) or q(Σ), from unconstrained numbers."""
+    """q(Ψ) or q(Σ) from its unconstrained parameters."""
     degrees = 2.0 + jnp.exp(free["degrees"])
     return two_arm_wishart(jnp.exp(free["sd"]), jax.nn.sigmoid(free["correlation"]), degrees)
 
 
 def sample(evidence: KernelEvidence, free: Arrays, key: Array, count: int) -> Sample:
-    """Reparameterised draws: Ψ = V^½ζV^½ᵀ, Σ alike, g_j = h_j + U^½ξ_j; the same at every site."""
+    """Reparameterised draws Ψ = V^½ζV^½ᵀ, likewise Σ, and g_j = h_j + U^½ξ_j; identical at every site."""
     for_arms, for_noise, for_shift = jax.random.split(key, 3)
     factor = draw_factors(posterior(free["arms"]), for_arms, count)
     noise = jnp.sum(draw_factors(posterior(free["noise"]), for_noise, count) ** 2, axis=2)
@@ -133,7 +135,7 @@ def sample(evidence: KernelEvidence, free: Arrays, key: Array, count: int) -> Sa
 
 
 def outcomes(evidence: KernelEvidence, free: Arrays, one: Sample) -> WeightDraws:
-    """One draw as Lemma 2 uses it: m = Ψ^½(μ + g), with Ψ, Σ, k and μ in `free`."""
+    """One draw in the form used by Lemma 2: m = Ψ^½(μ + g), with Ψ, Σ, k and μ in `free`."""
     factor = one.factor
     arms = jnp.stack([jnp.log(factor[0, 0]), factor[1, 0], jnp.log(factor[1, 1])])
     beta = evidence.structure.arm_factor(arms)
@@ -142,7 +144,7 @@ def outcomes(evidence: KernelEvidence, free: Arrays, one: Sample) -> WeightDraws
 
 
 def log_likelihood(evidence: KernelEvidence, free: Arrays, one: Sample, rows: Rows) -> Float[Array, ""]:
-    """log N(y_obs; μ_obs, K_obs) of Lemma 2; padding rows stand alone and add nothing."""
+    """log N(y_obs; μ_obs, K_obs) of Lemma 2; padding rows contribute nothing."""
     drawn = outcomes(evidence, free, one)
     here = drawn._replace(shift=drawn.shift[:, :, rows.site])
     mean = jnp.sum(shared_arms(evidence, here, rows.covariates)[0] * arm_indicators(rows.treatment), axis=1)
@@ -152,7 +154,7 @@ def log_likelihood(evidence: KernelEvidence, free: Arrays, one: Sample, rows: Ro
 
 
 def shift_divergence(evidence: KernelEvidence, free: Arrays) -> Float[Array, ""]:
-    """Σ_j KL[N(h_j, U)‖N(0, M)], and the weak priors of M's scale and closeness."""
+    """Σ_j KL[N(h_j, U)‖N(0, M)], plus weak priors on the scale and the length-scale of M."""
     centre, size = free["shift"]["mean"], free["shift"]["mean"].shape[1]
     inner, outer = _site_root(evidence, free["shift"]), _site_root(evidence, free["sites"])
     ratio = jsl.solve_triangular(outer, jnp.concatenate([inner, centre.T], axis=1), lower=True)
@@ -163,5 +165,5 @@ def shift_divergence(evidence: KernelEvidence, free: Arrays) -> Float[Array, ""]
 
 
 def _site_root(evidence: KernelEvidence, free: Arrays) -> Float[Array, "m m"]:
-    """U^½ or M^½: a kernel over the sites' moments with an output scale."""
+    """U^½ or M^½: the root of a kernel over the sites' moments with an output scale."""
     return jnp.exp(free["sd"]) * evidence.structure.site_factor({"closeness": free["closeness"]})

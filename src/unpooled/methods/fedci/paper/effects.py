@@ -1,4 +1,4 @@
-"""The variational fit as a procedure, and its effects: draws of (Ψ, Σ, g) meet the rows in Lemma 2."""
+"""The variational fit as a procedure, and effects under draws of (Ψ, Σ, g) by Lemma 2."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
 NAME = "variational"
+"""Name of the bound's stage, and of the single structure in draws and diagnostics."""
 
 
 class VariationalAverage(Stage):
-    """The site's ATE under each draw from q; μ and the kernel travel once, for all draws."""
+    """The site's ATE under each draw from q; μ and the kernel are sent once for all draws."""
 
     evidence: KernelEvidence
     reveals: ClassVar[str] = GaussianProcessAverage.reveals
@@ -46,19 +47,19 @@ class VariationalAverage(Stage):
 
 
 def _as_structure(evidence: KernelEvidence, free: Arrays, draw: Arrays) -> Arrays:
-    """One draw in the form of a structure's: θ, β, g, and the key of what is left to chance."""
+    """One draw in the form used for structures: θ, β, g, and a random key."""
     drawn = outcomes(evidence, free, Sample(draw["factor"], draw["noise"], draw["shift"]))
     return {"free": drawn.free, "beta": drawn.beta, "shift": drawn.shift, "key": draw["key"]}
 
 
 def stages(settings: FedCISettings, context: FedCIContext) -> dict[str, Stage]:
-    """The bound, and the average effects."""
+    """The stages of the bound and of the average effects."""
     bound = make_bound(settings, context)
     return {NAME: bound, f"effect/{NAME}": VariationalAverage(bound.evidence)}
 
 
 def fit(settings: FedCISettings, context: FedCIContext, seed: int) -> Procedure[Fit]:
-    """Algorithm 1 on the bound, then K draws from q and one exchange for the sites' average effects."""
+    """Minimise the bound by Algorithm 1, then draw from q and ask for the sites' average effects."""
     bound = make_bound(settings, context)
     found = yield from stochastic(
         NAME, bound, start(settings, context, seed), seed,
@@ -88,7 +89,7 @@ def _diagnostics(found: Minima) -> Arrays:
 def conditional_effects(
     settings: FedCISettings, context: FedCIContext, draws: Draws, rows: Rows, people: Rows
 ) -> np.ndarray:
-    """CATE draws [K, people]: the conditional of f at the site given its own rows, both arms."""
+    """CATE draws [K, people] from the conditional of f in both arms given the site's own rows."""
     evidences, mixed = _mixed(settings, context, draws.shared)
     return by_structure.conditional_effects(evidences, mixed, rows, people, settings.draws)
 
@@ -96,7 +97,7 @@ def conditional_effects(
 def individual_effects(
     settings: FedCISettings, context: FedCIContext, draws: Draws, rows: Rows, people: Rows | None
 ) -> np.ndarray:
-    """ITE draws [K, people]: (2w − 1)(y_obs − y_mis) with Lemma 2's conditional of y_mis."""
+    """ITE draws (2w − 1)(y_obs − y_mis) [K, people], with Lemma 2's conditional of y_mis."""
     evidences, mixed = _mixed(settings, context, draws.shared)
     rho = settings.noise_correlation
     return by_structure.individual_effects(evidences, mixed, rows, people, settings.draws, rho)
@@ -105,7 +106,7 @@ def individual_effects(
 def _mixed(
     settings: FedCISettings, context: FedCIContext, draws: Arrays
 ) -> tuple[dict[str, Evidence], Arrays]:
-    """The draws as those of one structure with all the weight."""
+    """The draws as those of a single structure with weight one."""
     evidence = make_bound(settings, context).evidence
     free = jax.tree.map(jnp.asarray, draws["free"])
     each = {name: jnp.asarray(draws[name]) for name in ("factor", "noise", "shift", "key")}
