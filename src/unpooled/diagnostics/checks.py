@@ -43,7 +43,7 @@ def overlap_checks(outside: float, weights: pd.DataFrame) -> list[Check]:
         ),
         Check(
             "effective sample size", worth >= EFFECTIVE, worth, EFFECTIVE,
-            "Effective sample size after weighting, as a share of the arm (the smaller of both arms). "
+            "Effective sample size after weighting, as a share of the arm; the smaller of both shares. "
             "Below the threshold, a few people dominate the weighted estimates.",
         ),
     ]  # fmt: skip

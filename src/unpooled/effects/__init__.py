@@ -1,1 +1,1 @@
-"""Summaries of posterior draws of effects."""
+"""Summaries of draws of effects."""

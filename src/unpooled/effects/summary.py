@@ -1,4 +1,4 @@
-"""Summaries of posterior draws: moments and intervals, by site and over all sites."""
+"""Summaries of draws of effects: moments and intervals, by site and over all sites."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Shifted(Protocol):
 
 
 def ate(model: Estimator, *, ax: Axes | None = None) -> Axes:
-    """Plot the posterior density of the average effect, by site and over all sites.
+    """Plot the density of the draws of the average effect, by site and over all sites.
 
     Parameters
     ----------
@@ -391,14 +391,14 @@ def _table(model: Estimator, site: str) -> pd.DataFrame:
     sites, columns = model.result_.sites, model.result_.study.columns
     if site not in sites:
         raise StudyError("the site must be part of the study", found=f"'{site}'", remedy=nearest(site, sites))
-    beside = getattr(model, "sites_", {})
-    if site not in beside:
+    tables = getattr(model, "sites_", {})
+    if site not in tables:
         raise StudyError(
             "individual and conditional effects need the site's table",
             found=f"no table attached for site '{site}'",
             remedy=f"call model.attach({{'{site}': …}}) with the table that was used in the study",
         )
-    return beside[site].frame[[*columns.covariates, *columns.incomplete]]
+    return tables[site].frame[[*columns.covariates, *columns.incomplete]]
 
 
 def _not_empty(frame: pd.DataFrame, what: str) -> pd.DataFrame:

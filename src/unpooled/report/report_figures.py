@@ -84,7 +84,7 @@ def _drawn(model: Estimator, content: dict[str, Any]) -> Iterator[Drawn]:
         "posterior",
         average.posterior(density, curved, **on),
         density,
-        f"Posterior density of the average effect. {_effects(curved)}",
+        f"Distribution of the average effect. {_effects(curved)}",
     )
     text = f"Forest plot of the average effect by site. {_effects(summary)}"
     yield "forest", average.forest(summary, **on), summary.reset_index(), text

@@ -42,12 +42,12 @@ OWN = {
     ),
 }
 LIMITS = (
-    "An effect estimated from observational data is only as reliable as the assumptions above. Nothing in "
-    "this report tests the first of them, no unmeasured confounding.",
+    "An effect estimated from observational data is only as reliable as the assumptions above. The data "
+    "cannot confirm the first of them, no unmeasured confounding.",
     "The intervals reflect uncertainty within the model. They reflect neither the chance that the model "
     "itself is wrong nor how the sites were selected.",
-    "The sites sent sums and posterior draws, not rows. Sums over few people can still disclose information "
-    "about them; each site's disclosure limits determine which questions it answers.",
+    "The sites sent sums and draws of average effects, not rows. Sums over few people can still disclose "
+    "information about them; each site's disclosure limits determine which questions it answers.",
 )
 
 

@@ -158,8 +158,8 @@ def _stage(study: Adoption, name: str) -> tuple[Stage, Rows]:
             found="an unknown stage",
             remedy="run the same version of unpooled everywhere",
         )
-    beside = study.diagnostic_rows if name.startswith(diagnostic_rounds.PREFIX) else None
-    return study.stages[name], study.rows if beside is None else beside
+    diagnostic = study.diagnostic_rows if name.startswith(diagnostic_rounds.PREFIX) else None
+    return study.stages[name], study.rows if diagnostic is None else diagnostic
 
 
 def _statistics(parameters: Parameters, stage: Stage, rows: Rows) -> Statistics:

@@ -27,17 +27,17 @@ def keeping(path: Path) -> Iterator[None]:
 
 def write_whole(path: Path, text: str) -> None:
     """Replace a file atomically."""
-    beside = path.with_name(path.name + ".new")
+    temporary = path.with_name(path.name + ".new")
     with keeping(path):
         try:
-            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWN_FILE), "wb") as file:
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWN_FILE), "wb") as file:
                 file.write(text.encode())
                 file.flush()
                 os.fsync(file.fileno())
-            beside.replace(path)
+            temporary.replace(path)
         except OSError:
             with suppress(OSError):
-                beside.unlink()
+                temporary.unlink()
             raise
 
 

@@ -1,4 +1,4 @@
-"""Posterior density and forest plot of the average effect, by site and over all sites."""
+"""Density and forest plot of the average effect, by site and over all sites."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITTEN = 60
 def posterior(
     density: pd.DataFrame, summary: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | None = None
 ) -> Axes:
-    """Posterior density of the average effect by site and over all sites, with mean and interval.
+    """Density of the draws of the average effect by site and over all sites, with mean and interval.
 
     `density` has the columns site, effect, density; `summary` is from `model.summary()`.
     """
@@ -40,7 +40,7 @@ def posterior(
         ax.set_yticks(range(len(names)), [_with_count(summary, name) for name in reversed(names)])
         ax.set_ylim(-0.3, len(names) + 0.05)
         ax.set_xlabel(on_outcome("average effect", outcome, unit))
-        ax.set_title("Posterior of the average effect (bar: 95% interval)")
+        ax.set_title("Distribution of the average effect (bar: 95% interval)")
         ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
         ax.grid(axis="x")
@@ -60,8 +60,8 @@ def forest(summary: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | No
         ax.hlines(places, sites["lower"], sites["upper"], color=style.BLUE, linewidth=1.8)
         ax.scatter(sites["ate"], places, marker="s", s=(0.8 * size) ** 2, color=style.BLUE, zorder=2)
         for place, (_, row) in enumerate(summary[::-1].iterrows() if len(names) <= WRITTEN else ()):
-            beside: Any = {"va": "center", "fontsize": size, "transform": ax.get_yaxis_transform()}
-            ax.text(1.02, place, _written(row), weight="normal" if place else "bold", **beside)
+            text: Any = {"va": "center", "fontsize": size, "transform": ax.get_yaxis_transform()}
+            ax.text(1.02, place, _written(row), weight="normal" if place else "bold", **text)
         zero(ax)
         ax.axhline(0.5, color=style.GREY, linewidth=0.6)
         name_rows(ax, [_with_count(summary, name, ", " if many else "\n") for name in reversed(names)])

@@ -55,10 +55,10 @@ def convergence(
 
 
 def _slopes(ax: Axes, slopes: Mapping[str, Sequence[float]]) -> None:
-    beside = ax.twinx()
+    right = ax.twinx()
     for index, lengths in enumerate(slopes.values()):
         colour = style.CYCLE[index % len(style.CYCLE)]
-        beside.plot(range(1, len(lengths) + 1), lengths, color=colour, linestyle=":", linewidth=1.0)
-    beside.set_yscale("log")
-    beside.set_ylabel("gradient norm (dotted)")
-    beside.spines[["left", "top"]].set_visible(False)
+        right.plot(range(1, len(lengths) + 1), lengths, color=colour, linestyle=":", linewidth=1.0)
+    right.set_yscale("log")
+    right.set_ylabel("gradient norm (dotted)")
+    right.spines[["left", "top"]].set_visible(False)

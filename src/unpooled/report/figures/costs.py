@@ -32,8 +32,8 @@ def cost_curve(points: pd.DataFrame, *, growing: str, ax: Axes | None = None) ->
         for place, (name, words) in enumerate(MEASURES.items()):
             cost = found[name].to_numpy(float)
             label = f"{words}: slope {slope(size, cost):.2f}"
-            look = (style.CYCLE[place], style.MARKERS[place], style.LINES[place])
-            ax.plot(size, cost, color=look[0], marker=look[1], linestyle=look[2], label=label)
+            drawn = (style.CYCLE[place], style.MARKERS[place], style.LINES[place])
+            ax.plot(size, cost, color=drawn[0], marker=drawn[1], linestyle=drawn[2], label=label)
         ax.set_xscale("log")
         ax.set_yscale("log")
         ax.set_xlabel(f"{growing} per site" if growing == "rows" else growing)

@@ -55,9 +55,9 @@ def name_rows(ax: Axes, names: Sequence[str]) -> None:
         ax.set_yticks(range(len(names)), names)
         return
     ax.set_yticks([])
-    beside: Any = {"ha": "right", "va": "center", "fontsize": 7, "transform": ax.get_yaxis_transform()}
+    text: Any = {"ha": "right", "va": "center", "fontsize": 7, "transform": ax.get_yaxis_transform()}
     for place, name in enumerate(names):
-        ax.text(-0.01, place, name, **beside)
+        ax.text(-0.01, place, name, **text)
 
 
 def zero(ax: Axes) -> None:
