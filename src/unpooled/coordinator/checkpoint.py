@@ -135,10 +135,10 @@ def _packed(record: tuple[bytes, bytes]) -> bytes:
 
 def _write(path: Path, records: list[tuple[bytes, bytes]]) -> None:
     """Rewrite the file with complete records only, atomically: write a new file, then replace the old."""
-    beside = path.with_suffix(".new")
+    temporary = path.with_suffix(".new")
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as file:
+        with temporary.open("wb") as file:
             for record in records:
                 file.write(_packed(record))
-        beside.replace(path)
+        temporary.replace(path)

@@ -142,7 +142,10 @@ OTHERS: dict[str, tuple[Question, str]] = {
         "other columns",
     ),
     "sums of fewer": (Summarise(_with(covariates=SCHEMA.covariates[:1])), "other columns"),
-    "missing values": (MissingPatterns(SCHEMA, np.zeros(4)), "missing values, of which the study has none"),
+    "missing values": (
+        MissingPatterns(SCHEMA, np.zeros(4)),
+        "missing values in a study without incomplete columns",
+    ),
     "another schema": (replace(ADOPT, schema=_with(covariates=())), "other columns"),
     "another method": (replace(ADOPT, method="causal_rff"), "another method"),
     "other settings": (replace(ADOPT, settings={**SETTINGS, "draws": 51}), "other settings"),

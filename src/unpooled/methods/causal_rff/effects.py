@@ -96,8 +96,8 @@ class HeldOutDensity(Stage):
         fixed = parameters.fixed
         use = rows.present * (rows.fold == fixed["fold"])
         found = []
-        for model, alike, own in zip(self.models, fixed["draws"], parameters.per_site["draws"], strict=True):
-            draws = {**alike, **own}
+        for model, shared, own in zip(self.models, fixed["draws"], parameters.per_site["draws"], strict=True):
+            draws = {**shared, **own}
             each = jax.lax.map(lambda draw, model=model: model.log_density(draw, rows), draws)
             found.append(use @ (jax.nn.logsumexp(each, axis=0) - jnp.log(each.shape[0])))
         return Statistics({"density": jnp.stack(found), "people": use.sum()})

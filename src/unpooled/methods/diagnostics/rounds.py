@@ -31,7 +31,7 @@ from unpooled.protocol.stage import Stage
 
 T = TypeVar("T")
 PREFIX = "diagnostics/"
-"""Prefix of the stages' names, which keeps them apart from those of the method."""
+"""Prefix of the stages' names, which distinguishes them from the stages of the method."""
 FOLDS, RIDGE, TRIM = 3, 1.0, 0.01
 """AIPW's defaults."""
 MOST_ROUNDS = STEPS + 1

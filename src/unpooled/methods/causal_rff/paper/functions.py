@@ -1,4 +1,4 @@
-"""The paper's structural equations with a continuous latent confounder, computed alike by all parties.
+"""The paper's structural equations with a continuous latent confounder, as computed by all parties.
 
 | on paper              | here                                                                           |
 |-----------------------|--------------------------------------------------------------------------------|
