@@ -234,7 +234,7 @@ class MissingPatterns(Question):
 
     def mismatch(self, study: Study) -> str | None:
         if not self.concerns(study):
-            return "a question about missing values, of which the study has none"
+            return "a question about missing values in a study without incomplete columns"
         return None if self.schema.is_of(study.columns) else "missing values of other columns"
 
 

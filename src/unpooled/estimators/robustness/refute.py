@@ -106,7 +106,7 @@ def refute(
     """
     chosen = chosen_tests(model, tests, negative_control)
     if repeats < 1:
-        raise StudyError("a test is done once or more", found=f"repeats = {repeats}", remedy="give 1 or more")
+        raise StudyError("repeats must be at least 1", found=f"repeats = {repeats}", remedy="give 1 or more")
     study = study.model_copy(update={"diagnostics": False})  # the main analysis has them
     sources = tables_here(model, study, sites)
     other = None if negative_control is None else control.about(study, negative_control, sources, limits)
