@@ -53,7 +53,7 @@ def load(folder: Path | str) -> Estimator:
     ...
     unpooled.errors.ResultsError: a model folder must hold study.json and model.msgpack
       found: no-such-folder is not a saved model
-      try:   give the folder that model.save(...) wrote
+      try:   pass a folder written by model.save(...)
     """
     result = StudyResult.load(Path(folder))
     model = of_study(result.study)
