@@ -183,8 +183,11 @@ class Question(Message):
         return self
 
     def mismatch(self, study: Study) -> str | None:
-        """How the question departs from the study a custodian approved; None if it belongs to it."""
-        return None
+        """How the question departs from the study a custodian approved; None if it belongs to it.
+
+        A question is refused unless its class says otherwise.
+        """
+        return "a question that no study asks"
 
 
 @dataclass(frozen=True)
@@ -283,6 +286,9 @@ class Ask(Question):
         own = self.parameters.at(site)
         return self if own is self.parameters else replace(self, parameters=own)
 
+    def mismatch(self, study: Study) -> str | None:
+        return None  # the site checks the name of the stage
+
 
 @dataclass(frozen=True)
 class Vjp(Question):
@@ -302,6 +308,9 @@ class Vjp(Question):
         own = jax.tree.map(lambda leaf: leaf[:, site], self.cotangent.per_site)
         cotangent = Statistics(self.cotangent.summed, own)
         return replace(self, parameters=self.parameters.at(site), cotangent=cotangent)
+
+    def mismatch(self, study: Study) -> str | None:
+        return None  # the site checks the name of the stage
 
 
 @dataclass(frozen=True)

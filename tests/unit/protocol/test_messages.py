@@ -16,7 +16,8 @@ from unpooled.disclosure.reveals import reveals
 from unpooled.errors import ApprovalError, SiteLost
 from unpooled.protocol import messages
 from unpooled.protocol.codec import decode, encode
-from unpooled.protocol.messages import Message, Question, Reply, SiteReplies, Together, question_kinds
+from unpooled.protocol.messages import Ask, Message, Question, Reply, SiteReplies, Together, question_kinds
+from unpooled.protocol.records import Parameters
 from unpooled.site.answer import answer
 from unpooled.site.approval import permit
 from unpooled.site.ledger import Ledger
@@ -113,3 +114,9 @@ def test_a_site_without_a_case_for_it_refuses(toy: Any) -> None:
     found = answer(Site("s", pd.DataFrame(), STUDY.columns), question("a"))
     assert isinstance(found, messages.Refusal)
     assert (found.kind, found.found) == ("MessageError", "CountPeople")
+
+
+def test_a_question_that_does_not_say_to_which_study_it_belongs_is_refused() -> None:
+    study = Study(treatment="w", outcome="y", covariates=["a"])
+    assert Question().mismatch(study) == "a question that no study asks"
+    assert Ask("ridge", Parameters()).mismatch(study) is None
