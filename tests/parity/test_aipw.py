@@ -295,7 +295,7 @@ def rubbish(rows: Rows, rng: np.random.Generator) -> Rows:
         jnp.where(absent[:, None], rng.normal(size=(people, 3)), rows.covariates),
         jnp.where(absent, 1.0, rows.treatment),
         jnp.where(absent, rng.normal(size=people), rows.outcome),
-        rows.present, rows.fold, rows.site, rows.incomplete, rows.seen,
+        rows.present, rows.fold, rows.site, rows.salt, rows.least, rows.incomplete, rows.seen,
     )  # fmt: skip
 
 

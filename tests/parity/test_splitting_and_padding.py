@@ -112,6 +112,8 @@ def _pad(rows: Rows, extra: int) -> Rows:
         longer(rows.present, 0.0),
         longer(rows.fold, -1),
         rows.site,
+        rows.salt,
+        rows.least,
         longer(rows.incomplete, 0.0),
         longer(rows.seen, 1.0),
     )

@@ -44,7 +44,7 @@ class PopulationAverage(Stage):
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         draw = {**parameters.fixed, **parameters.per_site}
-        key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.site)
+        key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.salt)
         for_effects, for_weights = jax.random.split(key)
         effects = self.model.effect(draw, rows, for_effects)
         weight = rows.present * jax.random.exponential(for_weights, rows.present.shape)

@@ -17,6 +17,11 @@ class Rows(eqx.Module):
     present: Float[Array, " n"]
     fold: Int[Array, " n"]
     site: Int[Array, ""]
+    """Index of the site in the study, with which its own draws are looked up."""
+    salt: Int[Array, ""]
+    """What the site mixes into every random key: its index if all tables are here, else a secret."""
+    least: Float[Array, ""]
+    """Number of effective people that every sum must exceed; 0 without limits."""
     incomplete: Float[Array, "n u"]
     """Incomplete confounders, 0 where a value is missing."""
     seen: Float[Array, "n u"]
@@ -37,7 +42,7 @@ def padded_size(rows: int) -> int:
 
 def make_rows(
     covariates: np.ndarray, treatment: np.ndarray, outcome: np.ndarray, *, fold: np.ndarray, site: int,
-    incomplete: np.ndarray | None = None,
+    incomplete: np.ndarray | None = None, salt: int | None = None, least: float = 0.0,
 ) -> Rows:  # fmt: skip
     """Pad to a shared shape with zeros and fold −1; NaN in `incomplete` marks a missing value."""
     count = len(treatment)
@@ -55,6 +60,8 @@ def make_rows(
         present=pad(np.ones(count)),
         fold=pad(fold.astype(np.int32), -1),
         site=jnp.asarray(site),
+        salt=jnp.asarray(site if salt is None else salt),
+        least=jnp.asarray(float(least)),
         incomplete=pad(np.nan_to_num(values)),
         seen=pad((~np.isnan(values)).astype(float), 1.0),
     )

@@ -69,6 +69,8 @@ def with_regressors(rows: Rows, fold: np.ndarray) -> Rows:
         present=rows.present,
         fold=jnp.asarray(np.pad(fold.astype(np.int32), (0, extra), constant_values=-1)),
         site=rows.site,
+        salt=rows.salt,
+        least=rows.least,
         incomplete=rows.incomplete[:, :0],
         seen=rows.seen,
     )

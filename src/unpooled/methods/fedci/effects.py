@@ -174,7 +174,7 @@ class GaussianProcessAverage(Stage):
         weights = rows.present / jnp.sum(rows.present)
         mean = conditional_effect(self.evidence, draws, rows, rows.covariates)[0] @ weights
         variance = average_variance(self.evidence, draws, rows, weights)
-        key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.site)
+        key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.salt)
         noise = jax.random.normal(key, mean.shape)
         return Statistics(per_site={"effect": mean + jnp.sqrt(variance) * noise})
 

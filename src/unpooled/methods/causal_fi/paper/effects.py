@@ -34,7 +34,7 @@ class NetworkAveragedEffect(eqx.Module):
 
 
 def _key(draw: Arrays, rows: Rows) -> Array:
-    return jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.site)
+    return jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.salt)
 
 
 def conditional(model: NetworkModel, draws: Arrays, people: Rows, imputations: int) -> np.ndarray:

@@ -74,7 +74,7 @@ class SurrogateBound(Objective):
         def one(key: Array) -> Array:
             for_first, for_both, for_rows = jax.random.split(key, 3)
             imputation = networks.draw(parameters.fixed["imputation"], for_first)
-            data = pseudo(self.model, imputation, rows, jax.random.fold_in(for_rows, rows.site))
+            data = pseudo(self.model, imputation, rows, jax.random.fold_in(for_rows, rows.salt))
             return surrogate_log_likelihood(self.model, networks.draw(parameters.free, for_both), rows, data)
 
         keys = jax.random.split(jax.random.wrap_key_data(parameters.fixed["key"]), self.monte_carlo)

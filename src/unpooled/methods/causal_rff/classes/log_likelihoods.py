@@ -131,7 +131,7 @@ class Classes(Stage):
         logs = of_covariates(likelihoods, self.columns, rows) + of_treatment(likelihoods, rows)
         logs = logs + of_outcome(likelihoods, rows, binary=isinstance(self.family, Logit))
         if self.drawn:
-            key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.site)
+            key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.salt)
             chosen = jnp.argmax(logs + jax.random.gumbel(key, logs.shape), axis=1)
             share = jax.nn.one_hot(chosen, logs.shape[1])
         else:

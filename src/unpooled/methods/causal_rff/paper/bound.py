@@ -40,7 +40,7 @@ class LatentBound(Objective):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         free, fixed = parameters.free, parameters.fixed
         use = rows.present * (rows.fold != fixed["fold"])
-        key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.site)
+        key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.salt)
         noise = jax.random.normal(key, (self.monte_carlo, len(use), self.functions.dimension))
         return Statistics(-(use @ gain(self.functions, free, rows, noise)))
 

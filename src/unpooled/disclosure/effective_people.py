@@ -1,0 +1,38 @@
+"""How many people a sum rests on, and how sums that rest on too few are kept back.
+
+A sum over people is dominated by one person if that person contributes a large share of it. If the largest
+share is 1/r, the sum rests on r effective people: r is at most the number of people, and r = 1 means that the
+sum is one person's value. This dominance rule of official statistics is stricter than Kish's effective size,
+(Σv)²/Σv², which is never smaller than r.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+TINY = 1e-12
+"""A contribution below this share of the scale of a feature counts as none."""
+
+
+def effective_people(contributions: Float[Array, "*k n"]) -> Float[Array, "*k"]:
+    """Σv / max v along the last axis, for contributions v ≥ 0; 0 if nobody contributes.
+
+    >>> effective_people(jnp.array([[1.0, 1.0, 1.0, 1.0], [8.0, 1.0, 1.0, 0.0]])).tolist()
+    [4.0, 1.25]
+    """
+    largest = jnp.max(contributions, axis=-1)
+    return jnp.sum(contributions, axis=-1) / jnp.where(largest > TINY, largest, jnp.inf)
+
+
+def enough(contributions: Float[Array, "*k n"], least: Array | float) -> Float[Array, "*k"]:
+    """The factor by which to multiply what is summed: 0 if it rests on `least` people or fewer, else up to 1.
+
+    The factor rises linearly and reaches 1 at twice as many people, so that an optimiser sees no jump. It is
+    1 everywhere if `least` is 0.
+
+    >>> enough(jnp.ones((1, 4)), 4.0).tolist(), enough(jnp.ones((1, 6)), 4.0).tolist()
+    ([0.0], [0.5])
+    """
+    people = effective_people(contributions)
+    return jnp.where(least > 0.0, jnp.clip(people / jnp.maximum(least, 1.0) - 1.0, 0.0, 1.0), 1.0)
