@@ -151,7 +151,7 @@ class Setting:
     """What is known beside the hyperparameters. Jitters are those of the package, so that they cancel."""
 
     family: str
-    site_moments: np.ndarray
+    site_distances: np.ndarray
     shifts: bool
     coupled: bool = True
     intercept_sd: float = 3.0
@@ -227,10 +227,9 @@ def noise_covariance(log_sd: np.ndarray, noise_correlation: float, jitter: float
 
 
 def site_covariance(free: Free, setting: Setting) -> np.ndarray:
-    """M: a squared exponential in the sites' covariate moments."""
-    moments = setting.site_moments
-    scale = np.exp(free["closeness"]) * np.sqrt(max(moments.shape[1], 1))
-    return kernel("squared_exponential", moments, moments, scale) + setting.site_jitter * np.eye(len(moments))
+    """M: a squared exponential in the differences of the sites' covariate moments."""
+    squared = setting.site_distances / np.exp(free["closeness"]) ** 2
+    return np.exp(-0.5 * squared) + setting.site_jitter * np.eye(len(squared))
 
 
 def _base(free: Free, setting: Setting, linear: np.ndarray) -> list[Process]:

@@ -11,7 +11,7 @@ from unpooled.coordinator.result import StudyResult
 from unpooled.disclosure.by_site import Trace
 from unpooled.methods.causal_rff.settings import CausalRFFContext
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
-from unpooled.protocol.records import Draws, Scaling
+from unpooled.protocol.records import Draws, Scaling, SiteSummaries
 from unpooled.study import ColumnSchema, Schema, Study
 
 
@@ -24,16 +24,19 @@ def scaling(features: int = 2, sites: tuple[str, ...] = ("north",), **given: Any
         "outcome_sd": 1.0,
         "correlation": np.eye(features),
         "binary_rate": np.full(features, np.nan),
-        "site_moments": np.zeros((len(sites), 4 * features)),
-        "counts": (40,) * len(sites),
         "family": "continuous",
         "incomplete_mean": np.zeros(0),
         "incomplete_sd": np.ones(0),
         "incomplete_columns": (),
-        "site_names": sites,
-        "observed": np.zeros((len(sites), 0)),
+        "sites": len(sites),
+        "people": 40 * len(sites),
+        "largest_site": 50,
+        "site_distances": np.zeros((len(sites), len(sites))),
     }
-    return Scaling(**{**neutral, **given})
+    counts = given.pop("counts", (40,) * len(sites))
+    observed = given.pop("observed", np.zeros((len(sites), 0)))
+    by_site = SiteSummaries(given.pop("site_names", sites), counts, observed)
+    return Scaling(**{**neutral, "by_site": by_site, **given})
 
 
 def diagnostic_statistics(**given: Any) -> DiagnosticStatistics:

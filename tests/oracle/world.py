@@ -25,7 +25,7 @@ from unpooled.methods.fedci.settings import FedCIContext
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence
 from unpooled.methods.method import with_settings
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.records import Arrays, Parameters, Scaling
+from unpooled.protocol.records import Arrays, Parameters, Scaling, SiteSummaries
 from unpooled.site.site import folds
 from unpooled.study import Study
 
@@ -48,12 +48,13 @@ def frames(sizes: dict[str, int] = SIZES, seed: int = 11) -> dict[str, pd.DataFr
 
 def scaling_of(**known: Any) -> Scaling:
     """A scaling of which only some fields matter; the others are empty."""
-    arrays = ("mean", "sd", "correlation", "binary_rate", "site_moments")
-    incomplete = ("incomplete_mean", "incomplete_sd", "observed")
+    arrays = ("mean", "sd", "correlation", "binary_rate", "site_distances")
+    incomplete = ("incomplete_mean", "incomplete_sd")
     empty = {name: np.zeros(0) for name in (*arrays, *incomplete)}
     plain = {"outcome_mean": 0.0, "outcome_sd": 1.0, "family": "continuous"}
-    lists = {"counts": (), "incomplete_columns": (), "site_names": ()}
-    return Scaling(**{**empty, **plain, **lists, **known})
+    totals = {"incomplete_columns": (), "sites": 0, "people": 0, "largest_site": 0}
+    by_site = SiteSummaries(known.pop("site_names", ()), known.pop("counts", ()), np.zeros(0))
+    return Scaling(**{**empty, **plain, **totals, "by_site": by_site, **known})
 
 
 DIRECTIONS = np.array([[1.0, 0.3, -0.2], [-0.4, 0.2, 0.9]])
@@ -111,7 +112,7 @@ class World:
         kernel = isinstance(self.evidence, KernelEvidence)
         setting = oracle.Setting(
             family=self.settings.kernel,
-            site_moments=np.asarray(self.context.site_moments),
+            site_distances=np.asarray(self.context.site_distances),
             shifts=self.settings.inter_dependency,
             coupled=self.settings.arms_coupled,
             intercept_sd=INTERCEPT_SD,

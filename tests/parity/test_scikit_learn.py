@@ -44,7 +44,7 @@ def family(request: pytest.FixtureRequest) -> str:
 
 def _evidence(family: str) -> KernelEvidence:
     structure = Kernel(
-        site_moments=jnp.zeros((1, 1)),
+        site_distances=jnp.zeros((1, 1)),
         family=family,
         shifts=False,
         coupled=True,

@@ -11,7 +11,7 @@ import numpy as np
 from unpooled.errors import DataError
 from unpooled.optimise.procedure import Procedure, ask_each
 from unpooled.protocol.messages import Centre, Describe, Question, Summarise
-from unpooled.protocol.records import Arrays, IncompleteColumn, Scaling
+from unpooled.protocol.records import ROUNDED, Arrays, IncompleteColumn, Scaling, SiteSummaries
 from unpooled.study import Description, Schema, Study, agree
 
 SMALLEST = 1e-70
@@ -49,7 +49,7 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     second = yield from _sums(Summarise(schema, Centre(centre, about)))
     _refuse_identical(second, tuple(descriptions))
     _refuse_constant(schema, centre, second, study)
-    spread = np.sqrt(second["seen_power2"].sum(axis=0) / np.maximum(seen, 1))
+    spread = np.sqrt(second["seen_squares"].sum(axis=0) / np.maximum(seen, 1))
     _refuse(np.array(schema.incomplete_features)[_flat(spread, about)].tolist())
     sites = tuple(descriptions)
     incomplete = Incomplete(about, spread, first["seen"])
@@ -73,11 +73,12 @@ def _scaling(
     incomplete: Incomplete,
 ) -> Scaling:
     total = sums["count"].sum()
-    sd = np.sqrt(sums["power2"].sum(axis=0) / total)
+    sd = np.sqrt(np.diagonal(sums["cross"].sum(axis=0)) / total)
     binary = np.array(schema.binary, dtype=bool)
     # Dividing a rare 0/1 column by its small sd would turn its few ones into outliers.
     safe = np.append(np.where(binary, np.maximum(sd[:-1], FLAG_SCALE), sd[:-1]), sd[-1])
     covariance = sums["cross"].sum(axis=0)[:-1, :-1] / total
+    counts = tuple(int(count) for count in sums["count"])
     return Scaling(
         mean=centre[:-1],
         sd=safe[:-1],
@@ -85,37 +86,40 @@ def _scaling(
         outcome_sd=float(safe[-1]),
         correlation=covariance / np.outer(safe[:-1], safe[:-1]),
         binary_rate=np.where(binary, centre[:-1], np.nan),
-        site_moments=_site_moments(sums, safe, binary),
-        counts=tuple(int(count) for count in sums["count"]),
         family=family,
         incomplete_mean=incomplete.mean,
         incomplete_sd=incomplete.sd,
         incomplete_columns=tuple(
             IncompleteColumn(column.name, column.kind, len(column.features)) for column in schema.incomplete
         ),
-        site_names=sites,
-        observed=incomplete.observed,
+        sites=len(sites),
+        people=sum(counts),
+        largest_site=-(-max(counts) // ROUNDED) * ROUNDED,
+        site_distances=_distances(_site_moments(sums, safe, binary)),
+        by_site=SiteSummaries(sites, counts, incomplete.observed),
     )
 
 
 def _site_moments(sums: Arrays, sd: np.ndarray, binary: np.ndarray) -> np.ndarray:
     """x̃: mean, sd, skewness and excess kurtosis of each covariate by site (0/1 columns: mean and sd only)."""
     count = sums["count"][:, None]
-    m1, m2, m3, m4 = (sums[f"power{k}"][:, :-1] / count / sd[:-1] ** k for k in (1, 2, 3, 4))
-    variance = np.maximum(m2 - m1**2, 0.0)
-    spread = np.where(variance > 1e-12 * np.maximum(m2, 1.0), np.sqrt(variance), 1.0)
-    skewness = (m3 - 3 * m1 * m2 + 2 * m1**3) / spread**3
-    kurtosis = (m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4) / spread**4 - 3.0
-    shape = [np.clip(part[:, ~binary], -5.0, 5.0) for part in (skewness, kurtosis)]
-    return np.concatenate([m1, np.sqrt(variance), *shape], axis=1)
+    mean = sums["sum"][:, :-1] / count / sd[:-1]
+    square = np.diagonal(sums["cross"], axis1=1, axis2=2)[:, :-1] / count / sd[:-1] ** 2
+    spread = np.sqrt(np.maximum(square - mean**2, 0.0))
+    return np.concatenate([mean, spread, *np.swapaxes(sums["shape"][:, :, ~binary], 0, 1)], axis=1)
+
+
+def _distances(moments: np.ndarray) -> np.ndarray:
+    """Mean squared differences between the rows."""
+    differences = moments[:, None] - moments[None]
+    return np.mean(differences**2, axis=2)
 
 
 def _refuse_identical(sums: Arrays, sites: tuple[str, ...]) -> None:
     """Refuse two sites whose tables agree in the number of rows and in every moment."""
     for i, j in combinations(range(len(sites)), 2):
         same_count = sums["count"][i] == sums["count"][j]
-        # If all tables are equal, odd central moments are zero up to rounding, so they are not compared.
-        if same_count and all(_close(sums[n][i], sums[n][j]) for n in ("power2", "power4", "cross")):
+        if same_count and all(_close(sums[name][i], sums[name][j]) for name in ("sum", "cross")):
             raise DataError(
                 "every site must hold its own people",
                 found=f"sites '{sites[i]}' and '{sites[j]}' report equal row counts and equal moments",
@@ -128,7 +132,7 @@ def _close(left: np.ndarray, right: np.ndarray) -> bool:
 
 
 def _refuse_constant(schema: Schema, centre: np.ndarray, sums: Arrays, study: Study) -> None:
-    sd = np.sqrt(sums["power2"].sum(axis=0) / sums["count"].sum())
+    sd = np.sqrt(np.diagonal(sums["cross"].sum(axis=0)) / sums["count"].sum())
     flat = _flat(sd, centre)
     constant = [name for name, flag in zip(schema.features, flat[:-1], strict=True) if flag]
     constant += [column.name for column in schema.covariates if not column.features]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
     settings = methods.settings_of(method, study.method.settings)
     agreement = yield from reach_agreement(study)
     context = method.context(settings, agreement.scaling, study.seed)
-    yield adoption(study, agreement.schema, agreement.scaling, context)
+    yield adoption(study, agreement.schema, agreement.scaling)
     fit = method.fit(settings, context, study.seed)
     if not study.diagnostics:
         return Fitted(agreement, context, (yield from fit), None)
@@ -98,14 +98,13 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
     return Fitted(agreement, context, *found)
 
 
-def adoption(study: Study, schema: Schema, scaling: Scaling, context: Any) -> Adopt:
+def adoption(study: Study, schema: Schema, scaling: Scaling) -> Adopt:
     """The question that makes the sites adopt a study, whose settings must all be filled in."""
     return Adopt(
         schema=schema,
         scaling=scaling,
         method=study.method.name,
         settings=study.method.settings,
-        context={item.name: getattr(context, item.name) for item in fields(context)},
         seed=study.seed,
         sites=scaling.site_names,
         diagnostics=study.diagnostics,

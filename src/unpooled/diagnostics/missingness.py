@@ -79,7 +79,7 @@ def _shares(gathered: GatheredPatterns) -> pd.DataFrame:
     scaling, schema = gathered.agreement.scaling, gathered.agreement.schema
     counts = np.array(scaling.counts)
     first = np.cumsum([0, *[len(column.features) for column in schema.incomplete]])[:-1]
-    seen = np.asarray(scaling.observed)[:, first]
+    seen = np.asarray(scaling.known.observed)[:, first]
     shares = 1.0 - np.vstack([seen / counts[:, None], seen.sum(axis=0) / counts.sum()])
     names = [column.name for column in schema.incomplete]
     return pd.DataFrame(shares, index=[*gathered.agreement.descriptions, ALL_SITES], columns=names)
@@ -131,7 +131,7 @@ def missing_shares(scaling: Scaling, sites: Sequence[str], hidden: Mapping[str, 
         return None
     counts = np.array(scaling.counts)
     first = np.cumsum([0, *[column.width for column in columns]])[:-1]
-    seen = np.asarray(scaling.observed)[:, first]
+    seen = np.asarray(scaling.known.observed)[:, first]
     missing = counts[:, None] - seen
     groups = np.stack([missing, seen])
     totals = groups.sum(axis=1)

@@ -65,7 +65,7 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
         journal.record(happened)
     agreement = conduct.result
     context = method.context(settings, agreement.scaling, study.seed)
-    questions = first_questions(methods.spelled_out(study), agreement.schema, agreement.scaling, context)
+    questions = first_questions(methods.spelled_out(study), agreement.schema, agreement.scaling)
     lines = [line(happened) for happened in journal.rounds]
     stages = diagnostic_rounds.joined(method.stages(settings, context), agreement.scaling, study.diagnostics)
     leaving = foreseen(stages, settings, len(agreement.schema.features), lines)
@@ -93,9 +93,9 @@ def _codes(sites: Mapping[str, Site], study: Study) -> list[str]:
     return found
 
 
-def first_questions(study: Study, schema: Schema, scaling: Scaling, context: Any) -> list[Question]:
+def first_questions(study: Study, schema: Schema, scaling: Scaling) -> list[Question]:
     """The questions to every site before the first stage."""
-    return [Describe(study.columns), Summarise(schema), adoption(study, schema, scaling, context)]
+    return [Describe(study.columns), Summarise(schema), adoption(study, schema, scaling)]
 
 
 def refused(site: Site, questions: list[Question], limits: Limits | None = None) -> list[str]:

@@ -44,7 +44,7 @@ def review(study: Study, site: Site) -> Review:
     schema = _schema(site)
     scaling = _scaling(schema, site, study)
     context = method.context(settings, scaling, study.seed)
-    questions = first_questions(methods.spelled_out(study), schema, scaling, context)
+    questions = first_questions(methods.spelled_out(study), schema, scaling)
     stages = diagnostic_rounds.joined(method.stages(settings, context), scaling, study.diagnostics)
     return Review(
         study,
@@ -86,14 +86,14 @@ def _scaling(schema: Schema, site: Site, study: Study) -> Scaling:
         outcome_sd=1.0,
         correlation=np.eye(features),
         binary_rate=np.where(binary, 0.5, np.nan),
-        site_moments=np.zeros((2, 2 * features + 2 * int(np.sum(~binary)))),
-        counts=(len(site.frame), MANY),
         family=study.columns.family,
         incomplete_mean=np.zeros(incomplete),
         incomplete_sd=np.ones(incomplete),
         incomplete_columns=tuple(
             IncompleteColumn(one.name, one.kind, len(one.features)) for one in schema.incomplete
         ),
-        site_names=(site.name, f"not {site.name}"),
-        observed=np.ones((2, incomplete)),
+        sites=2,
+        people=len(site.frame) + MANY,
+        largest_site=MANY,
+        site_distances=np.zeros((2, 2)),
     )

@@ -390,7 +390,7 @@ class Estimator(BaseEstimator):
         opened = open_sites(result.study, sites, limits)
         for name in opened:
             self._known(name)
-        adopt = adoption(result.study, result.schema, result.scaling, result.context)
+        adopt = adoption(result.study, result.schema, result.scaling)
         replies, _ = InProcess(opened).exchange(adopt)
         aggregate(replies)  # a refusal becomes an error
         self.sites_ = opened

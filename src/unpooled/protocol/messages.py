@@ -53,11 +53,11 @@ class Described(Reply):
 
 @dataclass(frozen=True)
 class Summary(Reply):
-    """Reveals: number of rows; sums, then centred second, third and fourth moments, of each column."""
+    """Reveals: number of rows; sums, then centred products, of the columns; skewness and kurtosis, rounded."""
 
     reveals: ClassVar[str] = (
-        "number of rows; mean, sd, skewness, kurtosis and correlations of the columns at this site; of "
-        "incomplete columns the number of values present, their mean and sd"
+        "number of rows; mean, sd and correlations of the columns at this site, skewness and kurtosis to one "
+        "decimal; of incomplete columns the number of values present, their mean and sd"
     )
     sums: Arrays
 
@@ -250,12 +250,13 @@ class Adopt(Question):
     scaling: Scaling
     method: str
     settings: dict[str, Any]
-    context: dict[str, Any]
-    """The fields of the method's own context record."""
     seed: int
     sites: tuple[str, ...]
     diagnostics: bool = False
     repeated_on_resume: ClassVar[bool] = True
+
+    def to_site(self, site: int) -> Question:
+        return replace(self, scaling=self.scaling.shared())
 
     def mismatch(self, study: Study) -> str | None:
         expected = {

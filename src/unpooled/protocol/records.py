@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -68,8 +68,22 @@ class IncompleteColumn(Record):
 
 
 @dataclass(frozen=True)
+class SiteSummaries(Record):
+    """What the coordinator knows of single sites before the fit. It is not sent to any site."""
+
+    names: tuple[str, ...]
+    counts: tuple[int, ...]
+    """Number of rows of each site."""
+    observed: np.ndarray
+    """[site, feature]: number of observed values of each feature of the incomplete covariates."""
+
+
+@dataclass(frozen=True)
 class Scaling(Record):
-    """The summary that the sites agree on before the fit: standardisation, site sizes and site moments."""
+    """The summary that the sites agree on before the fit: standardisation and totals.
+
+    `by_site` is at the coordinator only: a site receives `shared()`.
+    """
 
     mean: np.ndarray
     """Mean of each feature of the complete covariates, over all sites."""
@@ -80,20 +94,41 @@ class Scaling(Record):
     """Correlation matrix of the features of the complete covariates."""
     binary_rate: np.ndarray
     """Share of ones of each 0/1 feature; NaN for numeric features."""
-    site_moments: np.ndarray
-    """[site, moment]: mean, sd, skewness and excess kurtosis of each feature, in standard units."""
-    counts: tuple[int, ...]
-    """Number of rows of each site."""
     family: str
     """The outcome's family: continuous, binary or count."""
     incomplete_mean: np.ndarray
     incomplete_sd: np.ndarray
     incomplete_columns: tuple[IncompleteColumn, ...]
-    site_names: tuple[str, ...]
-    observed: np.ndarray
-    """[site, feature]: number of observed values of each feature of the incomplete covariates."""
+    sites: int
+    """Number of sites."""
+    people: int
+    """Number of rows of all sites."""
+    largest_site: int
+    """Number of rows of the largest site, rounded up to a multiple of `ROUNDED`."""
+    site_distances: np.ndarray
+    """[site, site]: mean squared difference of the sites' moments (mean, sd, skewness and excess kurtosis of
+    each feature, in standard units)."""
+    by_site: SiteSummaries | None = None
+
+    def shared(self) -> Scaling:
+        """The scaling as every site receives it."""
+        return replace(self, by_site=None)
 
     @property
-    def sites(self) -> int:
-        """Number of sites."""
-        return len(self.counts)
+    def known(self) -> SiteSummaries:
+        """The summaries of single sites, at the coordinator."""
+        if self.by_site is None:
+            raise ValueError("summaries of single sites are at the coordinator only")
+        return self.by_site
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        return self.known.counts
+
+    @property
+    def site_names(self) -> tuple[str, ...]:
+        return self.known.names
+
+
+ROUNDED = 50
+"""The size of the largest site is told to the others as a multiple of this."""

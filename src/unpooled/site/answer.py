@@ -45,6 +45,12 @@ SEPARATING = 5
 """Smallest arm size at which a covariate that separates the arms exactly is taken to be the treatment."""
 
 
+FEW_VALUES = 10
+"""A feature with at most this many distinct values at a site has its mean and sd sent only."""
+MOST_SHAPE = 5.0
+"""Skewness and kurtosis are clipped to this size."""
+
+
 def answer(site: Site, question: Message) -> Reply:
     """The site's reply or its refusal with reasons; never a row."""
     try:
@@ -122,9 +128,29 @@ def _summarise(site: Site, schema: Schema, centre: Centre | None) -> Arrays:
             "seen_total": np.nansum(arrays.incomplete, axis=0),
         }
     centred = values - centre.complete
-    powers = {f"power{k}": (centred**k).sum(axis=0) for k in (1, 2, 3, 4)}
-    spread = np.nansum((arrays.incomplete - centre.incomplete) ** 2, axis=0)
-    return {"count": len(values), "cross": centred.T @ centred, "seen_power2": spread, **powers}
+    return {
+        "count": len(values),
+        "sum": centred.sum(axis=0),
+        "cross": centred.T @ centred,
+        "seen_squares": np.nansum((arrays.incomplete - centre.incomplete) ** 2, axis=0),
+        "shape": _shape(arrays.covariates),
+    }
+
+
+def _shape(covariates: np.ndarray) -> np.ndarray:
+    """Skewness and excess kurtosis of each feature, to one decimal; zero for features with few values.
+
+    From exact third and fourth moments one could work out how many people have each value of a feature that
+    takes few values.
+    """
+    deviation = covariates - covariates.mean(axis=0)
+    sd = np.sqrt((deviation**2).mean(axis=0))
+    many = np.array([len(np.unique(column)) > FEW_VALUES for column in covariates.T], dtype=bool)
+    many &= sd > 1e-10 * np.abs(covariates).max(axis=0, initial=0.0)
+    z = deviation[:, many] / sd[many]
+    found = np.zeros((2, covariates.shape[1]))
+    found[:, many] = np.clip([(z**3).mean(axis=0), (z**4).mean(axis=0) - 3.0], -MOST_SHAPE, MOST_SHAPE)
+    return np.round(found, 1)
 
 
 def _refuse_separating(schema: Schema, covariates: np.ndarray, treatment: np.ndarray, site: str) -> None:

@@ -66,7 +66,7 @@ def adopt(site: Site, question: Adopt) -> Adoption:
     index = question.sites.index(site.name)
     method = methods.find(question.method)
     settings = methods.settings_of(method, dict(question.settings))
-    context = method.Context(**question.context)
+    context = method.context(settings, question.scaling, question.seed)
     rows = make_rows(
         standardise(arrays.covariates, question.scaling),
         arrays.treatment,

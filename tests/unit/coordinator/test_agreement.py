@@ -63,18 +63,20 @@ def test_a_rare_flag_is_not_blown_up_by_its_sd_and_may_still_not_repeat_another(
         _agree(_tables(b=flag, c=flag))
 
 
-def test_moments_of_sites_are_scipys_and_binary_columns_have_no_shape() -> None:
+def test_distances_of_sites_are_those_of_their_moments_and_binary_columns_have_no_shape() -> None:
     tables = _tables()
-    moments = _agree(tables)[0].scaling.site_moments
+    scaling = _agree(tables)[0].scaling
     pooled = pd.concat(tables.values())[["a", "b", "c"]].to_numpy(float)
-    assert moments.shape == (3, 3 + 3 + 2 + 2)
-    for row, table in zip(moments, tables.values(), strict=True):
+    moments = []
+    for table in tables.values():
         x = (table[["a", "b", "c"]].to_numpy(float) - pooled.mean(axis=0)) / pooled.std(axis=0)
-        np.testing.assert_allclose(row[:3], x.mean(axis=0), atol=1e-12)
-        np.testing.assert_allclose(row[3:6], x.std(axis=0), rtol=1e-9)
-        np.testing.assert_allclose(row[6:8], stats.skew(x[:, [0, 2]]), rtol=1e-6)
-        kurtosis = np.clip(stats.kurtosis(x[:, [0, 2]]), -5.0, 5.0)
-        np.testing.assert_allclose(row[8:], kurtosis, rtol=1e-6, atol=1e-8)
+        shape = [stats.skew(x[:, [0, 2]]), stats.kurtosis(x[:, [0, 2]])]
+        moments.append([*x.mean(axis=0), *x.std(axis=0), *np.round(np.clip(shape, -5.0, 5.0), 1).ravel()])
+    for i, one in enumerate(moments):
+        for j, other in enumerate(moments):
+            squares = np.square(np.subtract(one, other))
+            np.testing.assert_allclose(scaling.site_distances[i, j], squares.mean(), rtol=1e-6, atol=1e-12)
+    assert scaling.shared().by_site is None
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,9 @@ from unpooled.study import ColumnRoles, Schema
 SCHEMA = Schema(covariates=(), control="0", treated="1")
 NOTHING = np.zeros(0)
 SCALING = Scaling(
-    NOTHING, NOTHING, 0.0, 1.0, NOTHING, NOTHING, NOTHING, (9, 9), "continuous", NOTHING, NOTHING, (),
-    ("a", "b"), NOTHING,
+    NOTHING, NOTHING, 0.0, 1.0, NOTHING, NOTHING, "continuous", NOTHING, NOTHING, (), 2, 18, 50, NOTHING,
 )  # fmt: skip
-ADOPT = Adopt(SCHEMA, SCALING, "m", {}, {}, 0, ("a", "b"))
+ADOPT = Adopt(SCHEMA, SCALING, "m", {}, 0, ("a", "b"))
 
 
 class Stub:

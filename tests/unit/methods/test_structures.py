@@ -20,9 +20,13 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(8, 3))
 SCALING = scaling_of(
     correlation=np.array([[1.0, 0.8, 0.0], [0.8, 1.0, 0.0], [0.0, 0.0, 1.0]]),
-    site_moments=RNG.normal(size=(2, 6)),
+    site_distances=np.array([[0.0, 1.7], [1.7, 0.0]]),
     binary_rate=np.array([np.nan, np.nan, 0.25]),
     sd=np.array([1.0, 1.0, np.sqrt(0.25 * 0.75)]),
+    sites=2,
+    people=70,
+    largest_site=50,
+    site_names=("north", "south"),
     counts=(30, 40),
 )
 STRUCTURES = ["projection", "isotropic", "ard", "paper"]

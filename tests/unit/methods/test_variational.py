@@ -34,11 +34,14 @@ from unpooled.protocol.rows import Rows, make_rows
 SITES, DIMENSION, SITE = 3, 2, 1
 JITTER = 1e-8  # what the likelihood adds to the noise's variance
 RNG = np.random.default_rng(5)
+MOMENTS = RNG.normal(size=(SITES, 8))
+DISTANCES = ((MOMENTS[:, None] - MOMENTS[None]) ** 2).mean(2)
 CONTEXT = FedCIContext(
     correlation=np.eye(DIMENSION),
-    site_moments=RNG.normal(size=(SITES, 8)),
+    site_distances=DISTANCES,
     inducing=np.zeros((0, DIMENSION)),
     exact=True,
+    large=False,
     share=1.0,
 )
 
@@ -120,7 +123,7 @@ def slow_wishart_divergence(free: Any, settings: FedCISettings) -> float:
 
 
 def slow_site_covariance(free: Any) -> np.ndarray:
-    moments = CONTEXT.site_moments
+    moments = MOMENTS
     squared = ((moments[:, None] - moments[None]) ** 2).sum(2)
     scale = np.exp(float(free["closeness"])) ** 2 * moments.shape[1]
     return np.exp(2.0 * float(free["sd"])) * (np.exp(-0.5 * squared / scale) + 1e-6 * np.eye(SITES))

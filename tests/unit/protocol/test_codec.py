@@ -31,7 +31,7 @@ from unpooled.protocol.messages import (
     Together,
     Vjp,
 )
-from unpooled.protocol.records import Draws, IncompleteColumn, Parameters, Record, Scaling
+from unpooled.protocol.records import Draws, IncompleteColumn, Parameters, Record, Scaling, SiteSummaries
 from unpooled.study import ColumnRoles, Description, Schema
 from unpooled.study.schema import ColumnSchema
 
@@ -87,14 +87,15 @@ SCALING = Scaling(
     outcome_sd=4.0,
     correlation=np.array([[1.0, 0.1], [0.1, 1.0]]),
     binary_rate=np.array([np.nan, 0.25]),
-    site_moments=np.arange(12.0).reshape(2, 6),
-    counts=(9, 15),
     family="count",
     incomplete_mean=np.array([1.5, 0.5]),
     incomplete_sd=np.array([0.7, 0.5]),
     incomplete_columns=(IncompleteColumn("u", "count", 1), IncompleteColumn("v", "binary", 1)),
-    site_names=("north", "south"),
-    observed=np.array([[8, 9], [11, 15]]),
+    sites=2,
+    people=24,
+    largest_site=50,
+    site_distances=np.array([[0.0, 0.3], [0.3, 0.0]]),
+    by_site=SiteSummaries(("north", "south"), (9, 15), np.array([[8, 9], [11, 15]])),
 )
 PATTERN = Pattern(np.array([True, False, True]), 6, np.array([0.5, -1.0]), np.array([[2.0, 0.3], [0.3, 1.0]]))
 DRAWS = Draws({"w": np.ones((3, 2))}, {"deep": {"g": np.arange(12.0).reshape(3, 2, 2)}}, "isotropic")
@@ -104,7 +105,6 @@ ADOPT = Adopt(
     SCALING,
     "fedci",
     {"draws": 40},
-    {"columns": SCALING.incomplete_columns, "exact": True},
     7,
     ("north",),
 )

@@ -45,7 +45,7 @@ SCHEMA = Schema(
 )
 SETTINGS = METHOD.Settings(draws=50).model_dump(mode="json")
 SCALING = scaling()
-ADOPT = Adopt(SCHEMA, SCALING, "fedci", SETTINGS, {}, 0, ("north",))
+ADOPT = Adopt(SCHEMA, SCALING, "fedci", SETTINGS, 0, ("north",))
 
 
 @pytest.fixture

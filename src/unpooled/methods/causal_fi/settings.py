@@ -33,8 +33,8 @@ class Shift(BaseModel):
 
 
 def by_site(shifts: tuple[Shift, ...], scaling: Scaling) -> np.ndarray | None:
-    """The shifts as an array [site, arm, feature]; None if there are none."""
-    if not any(shift.size for shift in shifts):
+    """The shifts as an array [site, arm, feature]; None if there are none, and at the sites."""
+    if scaling.by_site is None or not any(shift.size for shift in shifts):
         return None
     sites = list(scaling.site_names)
     columns = {column.name: (column.kind, column.width) for column in scaling.incomplete_columns}

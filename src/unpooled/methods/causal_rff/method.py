@@ -53,7 +53,7 @@ class CausalRFFMethod:
     takes_incomplete = False
 
     def context(self, settings: CausalRFFSettings, scaling: Scaling, seed: int) -> CausalRFFContext:
-        _require_people(settings, sum(scaling.counts))
+        _require_people(settings, scaling.people)
         rates = np.asarray(scaling.binary_rate)
         continuous = np.flatnonzero(np.isnan(rates))
         columns = continuous if settings.fourier_columns == "continuous" else np.arange(len(rates))
@@ -73,7 +73,7 @@ class CausalRFFMethod:
             frequencies=drawn,
             fourier_columns=columns,
             sites=scaling.sites,
-            people=sum(scaling.counts),
+            people=scaling.people,
             family=scaling.family,
             outcome_mean=scaling.outcome_mean,
             outcome_sd=scaling.outcome_sd,

@@ -162,14 +162,14 @@ def _conditional_mean(
 
 
 class GaussianProcessAverage(Stage):
-    """The site's ATE under each draw: the CATE averaged over its people. All sites receive the same draws."""
+    """The site's ATE under each draw: the CATE averaged over its people."""
 
     evidence: Evidence
     reveals: ClassVar[str] = "draws of the average effect at this site"
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         fixed = parameters.fixed
-        draws = WeightDraws(parameters.free, fixed["beta"], fixed["shift"][:, :, rows.site])
+        draws = WeightDraws(parameters.free, fixed["beta"], parameters.per_site["shift"])
         # Padding rows have zero weight.
         weights = rows.present / jnp.sum(rows.present)
         mean = conditional_effect(self.evidence, draws, rows, rows.covariates)[0] @ weights
@@ -188,22 +188,24 @@ class HeldOutErrors(Stage):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         errors = jnp.stack(
             [
-                rows.outcome - self._prediction(evidence, fitted, rows)
-                for evidence, fitted in zip(self.evidences, parameters.fixed["fitted"], strict=True)
+                rows.outcome - self._prediction(evidence, fitted, shift, rows)
+                for evidence, fitted, shift in zip(
+                    self.evidences, parameters.fixed["fitted"], parameters.per_site["shift"], strict=True
+                )
             ]
         )
         weights = arm_indicators(rows.treatment).T * rows.present
         products = jnp.einsum("an,in,jn->aij", weights, errors, errors)
         return Statistics({"products": products, "count": jnp.sum(weights, axis=1)})
 
-    def _prediction(self, evidence: Evidence, fitted: Arrays, rows: Rows) -> Array:
+    def _prediction(self, evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> Array:
         def without(fold: Array, free: Arrays, beta: Array, shift: Array) -> Array:
-            draws = WeightDraws(free, beta[None], shift[None, :, rows.site])
+            draws = WeightDraws(free, beta[None], shift[None])
             return factual(evidence, draws, rows, in_use(rows, {"fold": fold}))[0]
 
         folds = jnp.arange(fitted["beta"].shape[0])
         predictions = jax.lax.map(
-            lambda each: without(*each), (folds, fitted["free"], fitted["beta"], fitted["shift"])
+            lambda each: without(*each), (folds, fitted["free"], fitted["beta"], shift)
         )
         return jnp.take_along_axis(predictions, jnp.maximum(rows.fold, 0)[None, :], axis=0)[0]
 

@@ -156,13 +156,17 @@ def _stack(
     evidences: dict[str, Evidence], minima: dict[str, Minima], held: np.ndarray, starts: list[Ridges]
 ) -> Procedure[dict[str, float]]:
     """Stacking weights of the structures from their held-out squared errors."""
-    fitted = []
+    fitted, shifts = [], []
     for name, evidence in evidences.items():
         at = (minima[name].free, fixed_by(starts, held), minima[name].statistics, None)
         beta, shift = one_by_one(_weights_and_shifts, at, evidence)
-        without_full = jax.tree.map(lambda leaf: np.asarray(leaf)[None, 1:], (minima[name].free, beta, shift))
-        fitted.append(dict(zip(("free", "beta", "shift"), without_full, strict=True)))
-    reply = yield from ask("held_out", Parameters(fixed={"fitted": tuple(fitted)}))
+        free, weights, own = jax.tree.map(
+            lambda leaf: np.asarray(leaf)[None, 1:], (minima[name].free, beta, shift)
+        )
+        fitted.append({"free": free, "beta": weights})
+        shifts.append(_by_site(own))
+    asked = Parameters(fixed={"fitted": tuple(fitted)}, per_site={"shift": tuple(shifts)})
+    reply = yield from ask("held_out", asked)
     products, count = reply.summed["products"][0], reply.summed["count"][0]
     # Both arms have equal weight, whatever their sizes: the effect depends on both equally.
     weights = simplex_weights(np.mean(products / count[:, None, None], axis=0))
@@ -170,6 +174,11 @@ def _stack(
         name: float(weight) for name, weight in zip(evidences, weights, strict=True) if weight > NEGLIGIBLE
     }
     return {name: weight / sum(kept.values()) for name, weight in kept.items()}
+
+
+def _by_site(shift: np.ndarray) -> np.ndarray:
+    """Shifts [batch, …, site] as they are addressed to the sites, [batch, site, …]."""
+    return np.moveaxis(np.asarray(shift), -1, 1)
 
 
 def simplex_weights(errors: np.ndarray) -> np.ndarray:
@@ -276,6 +285,7 @@ def around(mode: Arrays, precision: np.ndarray, count: int, seed: int) -> Arrays
 
 def _average(name: str, draws: Arrays) -> Procedure[np.ndarray]:
     """ATE draws [θ, j, site]."""
-    fixed = {key: draws[key] for key in ("beta", "shift", "key")}
-    reply = yield from ask(f"effect/{name}", Parameters(draws["free"], fixed))
+    fixed = {key: draws[key] for key in ("beta", "key")}
+    own = {"shift": _by_site(draws["shift"])}
+    reply = yield from ask(f"effect/{name}", Parameters(draws["free"], fixed, own))
     return np.moveaxis(np.asarray(reply.per_site["effect"]), 1, 2)

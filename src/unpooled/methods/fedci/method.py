@@ -19,7 +19,7 @@ from unpooled.methods.fedci.model import GRID, Kernel, Projection
 from unpooled.methods.fedci.paper import effects as paper
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence, Ridge
-from unpooled.methods.fedci.subsample import REFINEMENT, Subsampled, share, subsampled
+from unpooled.methods.fedci.subsample import REFINEMENT, Subsampled, is_large, share, subsampled
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling
@@ -45,10 +45,11 @@ class FedCIMethod:
     def context(self, settings: FedCISettings, scaling: Scaling, seed: int) -> FedCIContext:
         return FedCIContext(
             correlation=scaling.correlation,
-            site_moments=scaling.site_moments,
+            site_distances=scaling.site_distances,
             inducing=pseudo_people(scaling, settings.basis, seed),
-            exact=max(scaling.counts) <= EXACT_ROWS,
-            share=share(scaling.counts),
+            exact=scaling.largest_site <= EXACT_ROWS,
+            large=is_large(scaling.largest_site),
+            share=None if scaling.by_site is None else share(scaling.counts),
         )
 
     def stages(self, settings: FedCISettings, context: FedCIContext) -> dict[str, Stage]:
@@ -57,7 +58,7 @@ class FedCIMethod:
         evidences = _evidences(settings, context)
         stages: dict[str, Stage] = {"ridge": Ridge(), **evidences}
         stages |= {f"effect/{name}": GaussianProcessAverage(evidence) for name, evidence in evidences.items()}
-        if context.share < 1.0:
+        if context.large:
             stages |= {subsampled(name): Subsampled(evidence) for name, evidence in evidences.items()}
         if len(evidences) > 1:
             stages["held_out"] = HeldOutErrors(tuple(evidences.values()))
@@ -66,6 +67,7 @@ class FedCIMethod:
     def fit(self, settings: FedCISettings, context: FedCIContext, seed: int) -> Procedure[Fit]:
         if settings.inference == "variational":
             return (yield from paper.fit(settings, context, seed))
+        assert context.share is not None
         evidences, folds = _evidences(settings, context), self.folds(settings)
         return (yield from fit(settings, evidences, folds, seed, context.share))
 
@@ -125,7 +127,7 @@ def _names(settings: FedCISettings) -> tuple[str, ...]:
 
 def _evidence(name: str, settings: FedCISettings, context: FedCIContext) -> Evidence:
     shared: dict[str, Any] = {
-        "site_moments": jnp.asarray(context.site_moments),
+        "site_distances": jnp.asarray(context.site_distances),
         "family": settings.kernel,
         "shifts": settings.inter_dependency,
         "coupled": settings.arms_coupled,

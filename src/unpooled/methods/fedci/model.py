@@ -24,7 +24,6 @@ from unpooled.maths.kernels import (
     kernel_matrix,
     line_features,
     slope_variance,
-    squared_distances,
 )
 from unpooled.maths.regression import RegressionPrior
 from unpooled.protocol.records import Arrays
@@ -38,7 +37,7 @@ GRID = np.linspace(-4.0, 4.0, 17)
 class Structure(eqx.Module):
     """Base class of all structures: intercept, linear part, noise and site shifts."""
 
-    site_moments: Float[Array, "m k"]
+    site_distances: Float[Array, "m m"]
     family: Family = eqx.field(static=True)
     shifts: bool = eqx.field(static=True)
     coupled: bool = eqx.field(static=True)
@@ -76,7 +75,7 @@ class Structure(eqx.Module):
     def prior(self, free: Arrays) -> RegressionPrior:
         """The Gaussian prior of all weights and shifts."""
         if not self.shifts:
-            return RegressionPrior(self.feature_factors(free), None, jnp.eye(self.site_moments.shape[0]))
+            return RegressionPrior(self.feature_factors(free), None, jnp.eye(self.site_distances.shape[0]))
         return RegressionPrior(self.feature_factors(free), self.shift_factor(free), self.site_factor(free))
 
     def shift_factor(self, free: Arrays) -> Array:
@@ -84,9 +83,7 @@ class Structure(eqx.Module):
 
     def site_factor(self, free: Arrays) -> Float[Array, "m m"]:
         """L_M: shifts of sites with similar covariate moments are correlated (the paper's γ over moments)."""
-        scale = jnp.exp(free["closeness"]) * jnp.sqrt(1.0 * max(self.site_moments.shape[1], 1))
-        distances = squared_distances(self.site_moments, self.site_moments)
-        matrix = correlation("squared_exponential", distances / scale**2)
+        matrix = correlation("squared_exponential", self.site_distances / jnp.exp(2.0 * free["closeness"]))
         return jnp.linalg.cholesky(matrix + 1e-6 * jnp.eye(matrix.shape[0]))
 
     def _base_factors(self, free: Arrays, dimension: int) -> list[Array]:

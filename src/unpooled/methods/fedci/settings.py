@@ -86,10 +86,13 @@ class FedCIContext:
 
     correlation: np.ndarray
     """Correlation matrix of the features of the covariates."""
-    site_moments: np.ndarray
+    site_distances: np.ndarray
+    """Mean squared differences between the sites' covariate moments."""
     inducing: np.ndarray
     """Inducing inputs: simulated rows with the covariates' correlations and rates, not real people."""
     exact: bool
     """Whether every site is small enough for an exact remainder."""
-    share: float
-    """Share of all rows in the subsample; 1 if no site is large."""
+    large: bool
+    """Whether some site is so large that the fit starts on a subsample."""
+    share: float | None
+    """Share of all rows in the subsample; None at the sites, which do not know each other's sizes."""

@@ -26,13 +26,20 @@ from unpooled.protocol.stage import Stage
 
 KEPT = 2048
 """Size of the subsample of a large site."""
+LARGE = 4100
+"""A site is large if it has more rows than this, about twice the size of the subsample."""
 REFINEMENT = 10
 """Maximum number of evaluations on all people."""
 
 
+def is_large(rows: int) -> bool:
+    """Whether a site has so many rows that the fit starts on a subsample."""
+    return rows > LARGE
+
+
 def share(counts: Sequence[int]) -> float:
-    """The share of all people in the subsample; 1 unless a site has more than twice `KEPT` rows."""
-    if max(counts) <= 2 * KEPT:
+    """The share of all people in the subsample; 1 unless a site is large."""
+    if not is_large(max(counts)):
         return 1.0
     return sum(len(_kept(padded_size(n), n)) for n in counts) / sum(counts)
 

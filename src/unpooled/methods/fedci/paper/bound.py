@@ -83,7 +83,7 @@ class VariationalBound(Objective):
 def make_bound(settings: FedCISettings, context: FedCIContext) -> VariationalBound:
     """The bound of a study, identical at the coordinator and at the sites."""
     functions = Functions(
-        site_moments=jnp.asarray(context.site_moments),
+        site_distances=jnp.asarray(context.site_distances),
         family=settings.kernel,
         shifts=settings.inter_dependency,
         coupled=settings.arms_coupled,
@@ -110,7 +110,7 @@ def start(settings: FedCISettings, context: FedCIContext, seed: int) -> Arrays:
     free: Arrays = {"arms": wishart, "noise": dict(wishart), "length": np.zeros(1), "mean": mean}
     if settings.inter_dependency:
         sites = {"sd": np.log(np.asarray(SITE_SD)), "closeness": np.zeros(())}
-        centre = {"mean": np.zeros((2, len(context.site_moments)))}
+        centre = {"mean": np.zeros((2, len(context.site_distances)))}
         free |= {"shift": {**sites, **centre}, "sites": sites}
     return free
 
@@ -126,7 +126,7 @@ def sample(evidence: KernelEvidence, free: Arrays, key: Array, count: int) -> Sa
     for_arms, for_noise, for_shift = jax.random.split(key, 3)
     factor = draw_factors(posterior(free["arms"]), for_arms, count)
     noise = jnp.sum(draw_factors(posterior(free["noise"]), for_noise, count) ** 2, axis=2)
-    sites = evidence.structure.site_moments.shape[0]
+    sites = evidence.structure.site_distances.shape[0]
     if not evidence.structure.shifts:
         return Sample(factor, 0.5 * jnp.log(noise), jnp.zeros((count, 2, sites)))
     xi = jax.random.normal(for_shift, (count, 2, sites))
