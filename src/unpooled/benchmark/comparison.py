@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -71,7 +70,7 @@ def summarise(cells: pd.DataFrame, measures: tuple[str, ...] = MAIN) -> pd.DataF
     keys = ["contender", "arrangement", "sites"]
     for _, found in done.groupby(keys, sort=False):
         group = pd.DataFrame(found)
-        row: dict[str, Any] = {**group.iloc[0][keys].to_dict(), "replicates": len(group)}
+        row: dict[str, object] = {**group.iloc[0][keys].to_dict(), "replicates": len(group)}
         for name in measures:
             values = _values(group, name)
             row |= {name: _mean(values), f"{name}_se": _error(values), f"{name}_median": _median(values)}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.checkpoint import Checkpoint, writing
@@ -21,7 +20,7 @@ from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, side_by_side
 from unpooled.protocol.engine import Engine
 from unpooled.protocol.messages import Adopt
-from unpooled.protocol.records import Scaling
+from unpooled.protocol.records import Scaling, field_values
 from unpooled.study import Schema, Study
 
 ROUNDS_BEFORE_FITTING = 4
@@ -79,7 +78,7 @@ class Fitted:
     """The return value of a study's procedure."""
 
     agreement: Agreement
-    context: Any
+    context: object
     fit: Fit
     diagnostics: DiagnosticStatistics | Unavailable | None
 
@@ -94,18 +93,18 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
     fit = method.fit(settings, context, study.seed)
     if not study.diagnostics:
         return Fitted(agreement, context, (yield from fit), None)
-    found = yield from side_by_side(fit, diagnostic_rounds.diagnose(agreement.scaling))
-    return Fitted(agreement, context, *found)
+    found, diagnostics = yield from side_by_side(fit, diagnostic_rounds.diagnose(agreement.scaling))
+    return Fitted(agreement, context, found, diagnostics)
 
 
-def adoption(study: Study, schema: Schema, scaling: Scaling, context: Any) -> Adopt:
+def adoption(study: Study, schema: Schema, scaling: Scaling, context: object) -> Adopt:
     """The question that makes the sites adopt a study, whose settings must all be filled in."""
     return Adopt(
         schema=schema,
         scaling=scaling,
         method=study.method.name,
         settings=study.method.settings,
-        context={item.name: getattr(context, item.name) for item in fields(context)},
+        context=field_values(context),
         seed=study.seed,
         sites=scaling.site_names,
         diagnostics=study.diagnostics,

@@ -6,7 +6,7 @@ The procedure runs side by side with a method's fit, so it adds no rounds unless
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -143,10 +143,10 @@ def _pooling(scaling: Scaling) -> PooledRegressions:
 
 def _prefixed(procedure: Procedure[T]) -> Procedure[T]:
     """The same procedure, with `PREFIX` added to the names of the stages it asks for."""
-    reply: Any = None
     try:
+        question = next(procedure)
         while True:
-            reply = yield _renamed(procedure.send(reply))
+            question = procedure.send((yield _renamed(question)))
     except StopIteration as done:
         return done.value
     finally:

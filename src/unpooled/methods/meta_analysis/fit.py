@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -88,7 +88,7 @@ def site_draws(sites: Estimates, tau_squared: float, people: np.ndarray, count: 
 
 def _diagnostics(
     settings: MetaAnalysisSettings, sites: Estimates, spread: Heterogeneity, scale: float
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Both pooled estimates and the heterogeneity between sites; τ² is in squared outcome units."""
     pooled = {"fixed": pool(*sites), "random": pool(*sites, spread.tau_squared)}
     both = {
