@@ -304,7 +304,7 @@ class Listening:
     def __init__(self, engine: Any) -> None:
         self.engine, self.sites, self.replies = engine, engine.sites, []
 
-    def go_on_without(self, site: str) -> None:
+    def exclude(self, site: str) -> None:
         raise AssertionError("no site is lost here")
 
     def exchange(self, question: Question) -> Any:

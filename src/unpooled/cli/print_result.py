@@ -25,7 +25,7 @@ def print_result(folder: Path, *, as_json: bool = False, quiet: bool = False) ->
     if quiet:
         return
     console.print(sites_table(content))
-    console.print(spent(content), highlight=False)
+    console.print(cost_summary(content), highlight=False)
     for line in (lost_sites(content), model_choice(content), minimax_bounds(content)):
         if line:
             console.print(line, highlight=False, soft_wrap=True)
@@ -82,7 +82,7 @@ def _number(value: float | None, digits: int = 3) -> str:
     return "?" if value is None else f"{value:.{digits}g}"
 
 
-def spent(content: ResultContent) -> str:
+def cost_summary(content: ResultContent) -> str:
     cost = content["cost"]
     up, down = sum(cost["bytes_up"].values()), sum(cost["bytes_down"].values())
     return (

@@ -54,7 +54,7 @@ def run_study(
     journal : path, optional
         Where one JSON line per round is written.
     """
-    study = methods.spelled_out(study)
+    study = methods.with_explicit_settings(study)
     record = Journal(journal)
     stored = None if checkpoint is None else Checkpoint(checkpoint, resume=resume)
     folder = None if checkpoint is None else checkpoint.parent
@@ -121,14 +121,14 @@ class LostSites:
         if resume and self._path is not None and self._path.exists():
             self.reasons = json.loads(self._path.read_text(encoding="utf-8"))
             for site in self.reasons:
-                engine.go_on_without(site)
+                engine.exclude(site)
 
     def lose(self, lost: SiteLost) -> None:
         """Continue with the other sites, or raise if too few remain."""
         others = len(self._engine.sites) - 1
         if self._least is None or others < self._least:
             raise lost
-        self._engine.go_on_without(lost.site)
+        self._engine.exclude(lost.site)
         self.reasons[lost.site] = lost.reason
         if self._path is not None:
             with writing(self._path.parent):

@@ -65,10 +65,12 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
         journal.record(happened)
     agreement = conduct.result
     context = method.context(settings, agreement.scaling, study.seed)
-    questions = first_questions(methods.spelled_out(study), agreement.schema, agreement.scaling, context)
+    questions = first_questions(
+        methods.with_explicit_settings(study), agreement.schema, agreement.scaling, context
+    )
     lines = [line(happened) for happened in journal.rounds]
     stages = diagnostic_rounds.joined(method.stages(settings, context), agreement.scaling, study.diagnostics)
-    leaving = foreseen(stages, settings, len(agreement.schema.features), lines)
+    leaving = expected_messages(stages, settings, len(agreement.schema.features), lines)
     refusals = {name: refused(site, questions) for name, site in opened.items()}
     return Preview(
         agreement,
@@ -106,7 +108,7 @@ def refused(site: Site, questions: list[Question], limits: Limits | None = None)
     return list(dict.fromkeys(found))
 
 
-def foreseen(
+def expected_messages(
     stages: Mapping[str, Stage], settings: MethodSettings, features: int, lines: list[Line]
 ) -> list[Leaving]:
     """All kinds of messages: sizes measured in the agreement, and from the statistics' shapes for stages."""

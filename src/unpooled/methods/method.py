@@ -106,7 +106,7 @@ def with_settings(study: Study, name: str, values: Mapping[str, object], seed: i
     return study.with_changes(seed=chosen, method=method)
 
 
-def spelled_out(study: Study) -> Study:
+def with_explicit_settings(study: Study) -> Study:
     """The study with every setting of its method made explicit."""
     return with_settings(study, study.method.name, study.method.settings)
 

@@ -53,7 +53,7 @@ class Stub:
         self.rng, self.rows = np.random.default_rng(seed), rows
         self.asked: list[Question] = []
 
-    def go_on_without(self, site: str) -> None:
+    def exclude(self, site: str) -> None:
         raise AssertionError("no site is lost here")
 
     def exchange(self, question: Question) -> tuple[dict[str, Reply], dict[str, Traffic]]:

@@ -110,7 +110,7 @@ def test_notes_are_for_watchers_and_do_not_travel() -> None:
     procedure = side_by_side(noted(_counting("a", 1, []), 7.0), noted(_counting("b", 1, []), 9.0))
     question = next(procedure)
     assert isinstance(question, Noted)
-    travelling, note = plain(question)
+    sent, note = plain(question)
     assert note == 7.0
-    assert isinstance(travelling, Together)
-    assert all(isinstance(part, Ask) for part in travelling.questions)
+    assert isinstance(sent, Together)
+    assert all(isinstance(part, Ask) for part in sent.questions)

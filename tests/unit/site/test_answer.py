@@ -44,7 +44,7 @@ from unpooled.site.effects import conditional_effects
 from unpooled.site.site import Site, folds
 from unpooled.study import Study, agree
 
-STUDY = methods.spelled_out(
+STUDY = methods.with_explicit_settings(
     Study(
         treatment="w",
         outcome="y",

@@ -120,13 +120,16 @@ VALUES: dict[str, Any] = {
 SCHEMA = Schema(covariates=(ColumnSchema(name="a", kind="numeric"),), control="0", treated="1")
 SCALING = scaling(features=1)
 ADOPT = adoption(
-    methods.spelled_out(Study(**VALUES)), SCHEMA, SCALING, METHOD.context(METHOD.Settings(), SCALING, 0)
+    methods.with_explicit_settings(Study(**VALUES)),
+    SCHEMA,
+    SCALING,
+    METHOD.context(METHOD.Settings(), SCALING, 0),
 )
 
 
 @pytest.mark.parametrize("approved", [True, False])
 def test_a_site_answers_diagnostics_as_its_custodian_approved(approved: bool) -> None:
-    study = methods.spelled_out(Study(**VALUES, diagnostics=approved))
+    study = methods.with_explicit_settings(Study(**VALUES, diagnostics=approved))
     permit(study, replace(ADOPT, diagnostics=approved))
     otherwise = replace(ADOPT, diagnostics=not approved)
     for asked in (otherwise, Together((replace(ADOPT, diagnostics=approved), otherwise))):

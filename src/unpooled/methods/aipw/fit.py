@@ -70,7 +70,7 @@ class Nuisances(NamedTuple):
 
 def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: float) -> Procedure[Fit]:
     """Fit the nuisance regressions, then estimate; `scale` is the outcome's sd, the unit of diagnostics."""
-    without = judged_without(settings.folds)
+    without = held_out_folds(settings.folds)
     treatment = None if settings.estimator == "difference" else without
     outcome = without if settings.estimator == "aipw" else np.array([EVERYBODY])
     asked = outcome if outcome[-1] == EVERYBODY else np.append(outcome, EVERYBODY)
@@ -136,7 +136,7 @@ def propensity_summary(known: Nuisances, reply: Statistics) -> dict[str, object]
     }
 
 
-def judged_without(folds: int) -> np.ndarray:
+def held_out_folds(folds: int) -> np.ndarray:
     """The fold that each nuisance fit leaves out."""
     return np.arange(folds) if folds > 1 else np.array([EVERYBODY])
 

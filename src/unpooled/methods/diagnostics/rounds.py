@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from unpooled.errors import UnpooledError
-from unpooled.methods.aipw.fit import EVERYBODY, STEPS, judged_without, nuisances, score_question
+from unpooled.methods.aipw.fit import EVERYBODY, STEPS, held_out_folds, nuisances, score_question
 from unpooled.methods.aipw.model import (
     Estimates,
     PooledRegressions,
@@ -101,7 +101,7 @@ def diagnose(scaling: Scaling) -> Procedure[DiagnosticStatistics | Unavailable]:
 
 
 def _diagnose(scaling: Scaling) -> Procedure[DiagnosticStatistics]:
-    pooling, without = _pooling(scaling), np.append(judged_without(FOLDS), EVERYBODY)
+    pooling, without = _pooling(scaling), np.append(held_out_folds(FOLDS), EVERYBODY)
     known = yield from nuisances(pooling, RIDGE, without, without)
     assert known.treatment is not None
     *held_out, everybody = known.treatment.coefficients

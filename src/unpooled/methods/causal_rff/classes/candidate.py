@@ -14,7 +14,7 @@ from unpooled.maths.partial_pooling import borrowed_shares
 from unpooled.methods.causal_rff.classes import em, gibbs
 from unpooled.methods.causal_rff.classes.cells import Cells, Counted, Variances, precision, prior_of, sums_of
 from unpooled.methods.causal_rff.classes.em import Learned, most_classes
-from unpooled.methods.causal_rff.classes.log_likelihoods import travelling
+from unpooled.methods.causal_rff.classes.log_likelihoods import as_draws
 from unpooled.methods.causal_rff.classes.mixture import Mixture
 from unpooled.methods.causal_rff.fit import CandidateFit, noise_sd
 from unpooled.optimise.procedure import Procedure, side_by_side
@@ -72,7 +72,7 @@ class ClassCandidate(NamedTuple):
 
 def _one_draw_each(learned: Learned) -> Draws:
     """The EM fits without each fold as one draw each; the predictive density includes their variances."""
-    return jax.tree.map(lambda leaf: leaf[:, None], travelling(learned.likelihoods, most_classes(learned)))
+    return jax.tree.map(lambda leaf: leaf[:, None], as_draws(learned.likelihoods, most_classes(learned)))
 
 
 def _diagnostics(learned: Learned) -> dict[str, object]:
