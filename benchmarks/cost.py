@@ -72,8 +72,8 @@ def measure(sites: int, rows: int, **fedci: Any) -> dict[str, float]:
     return {
         "cold_seconds": seconds[0],
         "warm_seconds": median(seconds[1:] or seconds),
-        "rounds": cost["rounds"],
-        "megabytes": max(cost["bytes_up"].values()) / 1e6,
+        "rounds": cost.rounds,
+        "megabytes": max(cost.bytes_up.values()) / 1e6,
         "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
     }
 

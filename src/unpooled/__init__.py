@@ -4,7 +4,7 @@ Names are imported when first used, so that `import unpooled` and the command li
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from unpooled.data import split
@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "plot":  # a module: nothing of it is imported by another name
         return import_module("unpooled.report.plot")
     if name in _HOMES:

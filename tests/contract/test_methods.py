@@ -95,11 +95,11 @@ def test_intervals_hold_the_mean_and_widen_with_confidence(done: Done) -> None:
 
 def test_rounds_are_counted_and_cost_bytes_at_every_site(done: Done) -> None:
     cost = done.model.result_.cost
-    assert cost["rounds"] == len(done.rounds) > 4
+    assert cost.rounds == len(done.rounds) > 4
     assert [happened.number for happened in done.rounds] == list(range(1, len(done.rounds) + 1))
-    for direction in ("bytes_down", "bytes_up"):
-        assert set(cost[direction]) == set(SIZES)
-        assert all(count > 0 for count in cost[direction].values())
+    for counts in (cost.bytes_down, cost.bytes_up):
+        assert set(counts) == set(SIZES)
+        assert all(count > 0 for count in counts.values())
     assert not any(happened.replayed for happened in done.rounds)
 
 
@@ -198,7 +198,7 @@ def test_the_journal_has_a_line_of_json_per_round(case: str, tmp_path: Path) -> 
     path = tmp_path / "journal.jsonl"
     cost = Done(case, journal=path).model.result_.cost
     lines = [json.loads(line, parse_constant=refuse) for line in path.read_text().splitlines()]
-    assert [line["round"] for line in lines] == list(range(1, cost["rounds"] + 1))
+    assert [line["round"] for line in lines] == list(range(1, cost.rounds + 1))
 
 
 def test_scikit_learn_can_clone_and_change_it(case: str) -> None:
@@ -288,9 +288,9 @@ def test_every_engine_gives_every_method_the_same_numbers(done: Done, case: str,
     expected = done.model.result_
     effects = conduct.result.fit.site_effects * conduct.result.agreement.scaling.outcome_sd
     np.testing.assert_allclose(effects, expected.site_effects, rtol=1e-10)
-    assert len(rounds) == expected.cost["rounds"]
+    assert len(rounds) == expected.cost.rounds
     sent = {site: sum(len(encode(replies[site])) for replies in running.replies) for site in SIZES}
-    assert sent == expected.cost["bytes_up"]
+    assert sent == expected.cost.bytes_up
     assert all(sum(r.traffic[site].up for r in rounds) >= sent[site] for site in SIZES)
     # No reply is as long as the table it was computed from would have to be if there were many more rows.
     for replies in running.replies:
@@ -304,7 +304,7 @@ class Listening:
     def __init__(self, engine: Any) -> None:
         self.engine, self.sites, self.replies = engine, engine.sites, []
 
-    def go_on_without(self, site: str) -> None:
+    def exclude(self, site: str) -> None:
         raise AssertionError("no site is lost here")
 
     def exchange(self, question: Question) -> Any:

@@ -111,7 +111,7 @@ from unpooled.engines.gateways_here import LocalTransport
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.engines.one_by_one import OneByOne
 from unpooled.engines.remote import RemoteEngine
-from unpooled.methods.method import spelled_out
+from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.messages import CompletePeople, CountComplete
 from unpooled.coordinator.checkpoint import Checkpoint
 from unpooled.site.approval import Approvals
@@ -121,7 +121,7 @@ from unpooled.study import Source, Study
 import numpy as np
 import pandas as pd
 
-study = spelled_out(Study(
+study = with_explicit_settings(Study(
     treatment="w", outcome="y", covariates=["a"], incomplete=["u"], method={"name": "causal_fi"}
 ))
 rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from oracle.world import frames
 from unpooled.engines.nvflare.rehearsal import Rehearsal, rehearsal
-from unpooled.methods.method import spelled_out
+from unpooled.methods.method import with_explicit_settings
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import APPROVALS
 from unpooled.study import Source, Study
@@ -27,7 +27,7 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def study(name: str = "rehearsed", seed: int = 1, **more: Any) -> Study:
     method = more.pop("method", QUICK)
-    return spelled_out(
+    return with_explicit_settings(
         Study(
             name=name,
             seed=seed,

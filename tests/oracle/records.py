@@ -9,6 +9,7 @@ import numpy as np
 from unpooled import FedCI
 from unpooled.coordinator.result import StudyResult
 from unpooled.disclosure.by_site import Trace
+from unpooled.disclosure.reveals import Cost
 from unpooled.methods.causal_rff.settings import CausalRFFContext
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
 from unpooled.protocol.records import Draws, Scaling, SiteSummaries
@@ -100,12 +101,13 @@ def model(
             "structures": {"isotropic": {"objective": 1.5, "evaluations": 3, "history": history}},
         },
         "diagnostic_statistics": None,
-        "cost": {
-            "rounds": 3,
-            "seconds": 0.5,
-            "bytes_up": {site: 1500 + 100 * place for place, site in enumerate(sites)},
-            "bytes_down": dict.fromkeys(sites, 900),
-        },
+        "cost": Cost(
+            rounds=3,
+            rounds_without_bytes=0,
+            seconds=0.5,
+            bytes_up={site: 1500 + 100 * place for place, site in enumerate(sites)},
+            bytes_down=dict.fromkeys(sites, 900),
+        ),
     }
     fitted = FedCI()
     fitted.result_ = StudyResult(study=study, site_effects=effects, **{**neutral, **given})

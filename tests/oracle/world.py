@@ -158,9 +158,9 @@ def build(
 
     def adopted() -> Procedure[FedCIContext]:
         agreement = yield from reach_agreement(STUDY)
-        context = replace(METHOD.context(chosen, agreement.scaling, 0), exact=exact)
-        yield adoption(study, agreement.schema, agreement.scaling, context)
-        return context
+        scaling = replace(agreement.scaling, largest_site=50 if exact else 1000)
+        yield adoption(study, agreement.schema, scaling)
+        return METHOD.context(chosen, scaling, 0)
 
     context = run(adopted(), engine)
     for index, site in enumerate(opened.values()):  # one structure alone holds nobody out: folds all the same

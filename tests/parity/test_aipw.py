@@ -102,7 +102,7 @@ def test_cutting_a_table_into_sites_changes_nothing_but_rounding(estimator: str)
 
 @pytest.mark.slow
 def test_outcomes_of_zero_and_one_are_regressed_by_straight_lines() -> None:
-    study = Study(**{**STUDY.model_dump(), "columns": {**STUDY.columns.model_dump(), "family": "binary"}})
+    study = STUDY.with_changes(columns={**STUDY.columns.model_dump(), "family": "binary"})
     tables = {name: table.assign(y=(table["y"] > 1.0).astype(int)) for name, table in TABLES.items()}
     model = fit(tables, study)
     for found, known in zip(numbers(model), expected(model, offsets=True), strict=True):

@@ -317,7 +317,7 @@ def test_confounders_are_drawn_from_their_conjugate_posterior() -> None:
 def test_an_arm_that_no_bend_helps_is_straight(structure: str) -> None:
     shape, rng = STRUCTURES[structure], np.random.default_rng(5)
     g = jnp.asarray(np.append(1.0, rng.normal(size=X + U)))
-    straight = jnp.asarray(shape.straight(OUTCOME[1]))
+    straight = jnp.asarray(shape.linear_arm(OUTCOME[1]))
     assert predictor(shape, straight, g, jnp.zeros(())) == pytest.approx(float(OUTCOME[1] @ g))
     moved = straight.at[SIZES.all :].add(0.7)  # whatever direction and shape are
     assert predictor(shape, moved, g, jnp.zeros(())) == pytest.approx(float(OUTCOME[1] @ g))
@@ -328,8 +328,8 @@ def test_an_arm_that_no_bend_helps_is_straight(structure: str) -> None:
     runs = {"linear": Run(begun, [], np.zeros((2, 2)), np.zeros((2, 2)))}
     runs[structure] = Run(bent, [], np.zeros((2, 2)), np.zeros((2, 2)))
     errors = {"linear": np.array([0.5, 0.2]), structure: np.array([0.3, 0.4])}
-    np.testing.assert_array_equal(fitting._bent_or_straight(errors, structure), [0.3, 0.2])
-    found = fitting._straightened(runs, structure, np.array([False, True]))
+    np.testing.assert_array_equal(fitting._smaller_error(errors, structure), [0.3, 0.2])
+    found = fitting._with_linear_arms(runs, structure, np.array([False, True]))
     np.testing.assert_array_equal(found.bend, [[1.0, 0.0], [1.0, 0.0]])
     np.testing.assert_array_equal(found.outcome[:, 0], 1.0)
     np.testing.assert_array_equal(found.outcome[:, 1], 0.0)

@@ -171,7 +171,7 @@ def test_steps_towards_levels_are_found_again() -> None:
     u = oracle.draw_levels(SENT, STEPS, x, rng)
     rows = make_rows(x, np.zeros(people), np.zeros(people), fold=np.zeros(people), site=0, incomplete=u)
     steps = jnp.asarray(STEPS)
-    design = np.column_stack([np.ones(people), x, u[:, LAYOUT.levelled]])
+    design = np.column_stack([np.ones(people), x, u[:, LAYOUT.level_positions]])
     free = jnp.asarray(levels.allowed(LAYOUT, 2))
     common = jnp.pad(jnp.asarray(design.T @ design), (0, levels.CURVE))
 

@@ -109,7 +109,7 @@ class InTurn:
     def sites(self) -> tuple[str, ...]:
         return tuple(self._sites)
 
-    def go_on_without(self, site: str) -> None:
+    def exclude(self, site: str) -> None:
         raise AssertionError("no site is lost here")
 
     def exchange(self, question: Question) -> tuple[dict[str, Reply], dict[str, Traffic]]:

@@ -17,7 +17,7 @@ from unpooled.methods.causal_rff.classes.log_likelihoods import (
     Classes,
     ClassLogLikelihoods,
     ColumnKinds,
-    travelling,
+    as_draws,
 )
 from unpooled.models.outcome_family import Family, family_of
 from unpooled.protocol.batch import one_by_one
@@ -190,7 +190,7 @@ def test_fewer_classes_travel_than_there_is_room_for_and_nothing_changes() -> No
     stage = Classes(COLUMNS, outcome(False), drawn=False)
     wide, narrow = (mixture.make_mixture(most, COLUMNS, binary=False) for most in (5, 2))
     start = begun(wide, [2])
-    said = travelling(start.likelihoods, 2)
+    said = as_draws(start.likelihoods, 2)
     same = begun(narrow, [2])._replace(likelihoods=ClassLogLikelihoods(**said.shared, **said.by_site))
     found = [_one_round(m, stage, each, rows) for m, each in ((wide, start), (narrow, same))]
     found = [_one_round(m, stage, each, rows) for m, each in zip((wide, narrow), found, strict=True)]

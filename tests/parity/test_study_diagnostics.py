@@ -75,7 +75,7 @@ def case(request: pytest.FixtureRequest, fitted: AIPW) -> tuple[StudyDiagnostics
     if request.param == "with holes":
         return diagnose(WITH_HOLES, TABLES), known(TABLES, INCOMPLETE)
     if request.param == "one site":
-        return diagnose(Study(**{**STUDY.model_dump(), "seed": SEED}), ONE), known(ONE, [])
+        return diagnose(STUDY.with_changes(seed=SEED), ONE), known(ONE, [])
     return of_result(fitted.result_), known(TABLES, [])
 
 
@@ -199,13 +199,13 @@ def test_a_fit_is_the_same_with_or_without_diagnostics(name: str, fitted: AIPW) 
     # Whatever the method, the same is seen.
     equal(beside.diagnostic_statistics, fitted.result_.diagnostic_statistics)
     if name == "fedci":
-        assert beside.cost["rounds"] == alone.cost["rounds"]
-    assert beside.cost["rounds"] <= max(alone.cost["rounds"], 4 + rounds.MOST_ROUNDS)
+        assert beside.cost.rounds == alone.cost.rounds
+    assert beside.cost.rounds <= max(alone.cost.rounds, 4 + rounds.MOST_ROUNDS)
 
 
 @pytest.mark.slow
 def test_before_a_fit_the_same_is_seen_as_beside_it(fitted: AIPW) -> None:
-    before = diagnose(Study(**{**STUDY.model_dump(), "seed": SEED}), TABLES)
+    before = diagnose(STUDY.with_changes(seed=SEED), TABLES)
     beside = of_result(fitted.result_)
     for name in ("table_one", "overlap", "weights", "balance", "sites", "leave_one_out", "comparators"):
         pd.testing.assert_frame_equal(getattr(before, name), getattr(beside, name), check_exact=True)
@@ -213,5 +213,5 @@ def test_before_a_fit_the_same_is_seen_as_beside_it(fitted: AIPW) -> None:
     assert before.main is None
     assert beside.main is not None
     assert before.checks["name"].tolist() == beside.checks["name"].tolist()[:-1]
-    other = diagnose(Study(**{**STUDY.model_dump(), "seed": SEED + 1}), TABLES)
+    other = diagnose(STUDY.with_changes(seed=SEED + 1), TABLES)
     assert not np.array_equal(pairs(other.sites), pairs(before.sites))  # other folds

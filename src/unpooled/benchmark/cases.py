@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,10 +64,20 @@ def _of(truth: pd.DataFrame, people: dict[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def simulated(
-    name: str, seed: int, *, sites: int, rows: int = 50, test: int = 450, valid: int = 400, **options: Any
+    name: str,
+    seed: int,
+    *,
+    sites: int,
+    rows: int = 50,
+    test: int = 450,
+    valid: int = 400,
+    options: Mapping[str, object] | None = None,
 ) -> Case:
-    """A simulated case with `rows` training, `test` scored and `valid` tuning people per site."""
-    made = simulate(name, sites=sites, rows=rows, test_rows=test + valid, seed=seed, **options)
+    """A simulated case with `rows` training, `test` scored and `valid` tuning people per site.
+
+    `options` are those of the simulation.
+    """
+    made = simulate(name, sites=sites, rows=rows, test_rows=test + valid, seed=seed, **(options or {}))
     scored = {site: frame.iloc[:test].reset_index(drop=True) for site, frame in made.test.items()}
     tuning = {site: frame.iloc[test:].reset_index(drop=True) for site, frame in made.test.items()}
     inside = made.test_truth.groupby("site").cumcount()

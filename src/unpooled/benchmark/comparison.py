@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -71,7 +70,7 @@ def summarise(cells: pd.DataFrame, measures: tuple[str, ...] = MAIN) -> pd.DataF
     keys = ["contender", "arrangement", "sites"]
     for _, found in done.groupby(keys, sort=False):
         group = pd.DataFrame(found)
-        row: dict[str, Any] = {**group.iloc[0][keys].to_dict(), "replicates": len(group)}
+        row: dict[str, object] = {**group.iloc[0][keys].to_dict(), "replicates": len(group)}
         for name in measures:
             values = _values(group, name)
             row |= {name: _mean(values), f"{name}_se": _error(values), f"{name}_median": _median(values)}
@@ -213,7 +212,7 @@ def write_figures(cells: pd.DataFrame, folder: Path, table: BenchmarkTable) -> l
     drawn.append(
         keep(comparisons.ranking(pooled, ours=table.method), pooled, folder / f"{table.name}-ranking.png")
     )
-    ours = done.loc[(done["contender"] == table.method) & _apart(done)]
+    ours = done.loc[(done["contender"] == table.method) & _is_federated(done)]
     if len(ours):
         drawn.append(keep(comparisons.ate_by_sites(ours), ours, folder / f"{table.name}-ate.png"))
     return drawn
@@ -221,8 +220,8 @@ def write_figures(cells: pd.DataFrame, folder: Path, table: BenchmarkTable) -> l
 
 def _federated(summary: pd.DataFrame, method: str) -> pd.DataFrame:
     ours = [str(name).startswith(method) for name in summary["contender"]]
-    return summary.loc[_apart(summary) & np.array(ours)]
+    return summary.loc[_is_federated(summary) & np.array(ours)]
 
 
-def _apart(frame: pd.DataFrame) -> np.ndarray:
+def _is_federated(frame: pd.DataFrame) -> np.ndarray:
     return np.asarray(frame["arrangement"] == "federated")

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -58,7 +57,7 @@ class CellStore:
         """Whether a cell is finished; a cell that failed is run again."""
         return bool((self._same(key) & pd.isna(self.cells["error"])).any())
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: Mapping[str, object]) -> None:
         """Store a cell; the file is replaced as a whole, so an interruption leaves the old one intact."""
         new = pd.DataFrame([{"error": None, **row, **versions()}])
         kept = self.cells.loc[~self._same(row)]
@@ -68,7 +67,7 @@ class CellStore:
         self.cells.to_parquet(beside, index=False)
         beside.replace(self.path)
 
-    def _same(self, key: dict[str, Any]) -> np.ndarray:
+    def _same(self, key: Mapping[str, object]) -> np.ndarray:
         return np.logical_and.reduce([np.asarray(self.cells[name] == key[name]) for name in KEY])
 
 
@@ -108,7 +107,7 @@ def cells(
 
 def run(
     table: BenchmarkTable, todo: Sequence[Cell], store: CellStore, folder: Path | None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Run the cells that are not finished; each one is stored, then yielded as a row."""
     make = lru_cache(maxsize=1)(lambda replicate: table.case(replicate, folder))
     first = lru_cache(maxsize=1)(lambda replicate, sites: make(replicate).first(sites))
@@ -121,7 +120,7 @@ def run(
         yield row
 
 
-def _measure(cell: Cell, case: Case) -> dict[str, Any]:
+def _measure(cell: Cell, case: Case) -> dict[str, object]:
     """The scores and the cost of a cell, or the error with which its contender failed."""
     with peak_memory() as memory:
         try:

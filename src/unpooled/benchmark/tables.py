@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from unpooled.benchmark.cases import Case, ihdp, incomplete_ihdp, simulated
 from unpooled.benchmark.contenders import taking
@@ -73,18 +72,18 @@ def _causal_rff(
     *,
     sites: int,
     scored: int,
-    **options: Any,
+    **options: float,
 ) -> Case:
     draw, seed = draws(replicate)
-    case = simulated(name, seed, sites=sites, coefficient_seed=COEFFICIENT_SEED + draw, **options)
+    options["coefficient_seed"] = COEFFICIENT_SEED + draw
+    case = simulated(name, seed, sites=sites, options=options)
     return case.scored_at(scored)
 
 
-def _causal_fi(replicate: int, folder: Path | None, **options: Any) -> Case:
+def _causal_fi(replicate: int, folder: Path | None, **options: int | str) -> Case:
     draw, seed = _in_turn(replicate)
-    case = simulated(
-        "causalfi", seed, coefficient_seed=causal_fi.COEFFICIENT_SEED + draw, **CAUSAL_FI, **options
-    )
+    options["coefficient_seed"] = causal_fi.COEFFICIENT_SEED + draw
+    case = simulated("causalfi", seed, **CAUSAL_FI, options=options)
     return replace(case, everybody=True)
 
 
@@ -138,17 +137,21 @@ def _declare_large(name: str, about: str) -> BenchmarkTable:
 
 
 def _declare_causal_fi(
-    name: str, about: str, sites: tuple[int, ...], case: Callable[[int, Path | None], Case], **more: Any
+    name: str,
+    about: str,
+    sites: tuple[int, ...],
+    case: Callable[[int, Path | None], Case],
+    needs_files: bool = False,
 ) -> BenchmarkTable:
     return BenchmarkTable(
         f"causalfi-{name}",
         f"{about}, all sites scored",
         sites,
         case,
+        needs_files=needs_files,
         contenders=taking("incomplete"),
         method="causal_fi",
         quick=QUICK_INCOMPLETE,
-        **more,
     )
 
 

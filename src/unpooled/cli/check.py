@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 import shlex
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -37,7 +37,7 @@ def check(study: StudyFile, json: Json = False, debug: Debug = 0) -> None:
             _show(found, seen, str(study))
 
 
-def as_json(found: Preview) -> dict[str, Any]:
+def as_json(found: Preview) -> dict[str, object]:
     schema = found.agreement.schema
     arms = {site: {**asdict(one), "rows": one.rows} for site, one in found.overlap.items()}
     return {

@@ -56,7 +56,6 @@ def demo(
 def write_sites(data: Nhefs, folder: Path, *, thorough: bool) -> Study:
     """Write one file per region and return the study of them, which `unpooled run` can repeat."""
     from unpooled.coordinator.checkpoint import writing
-    from unpooled.study import Study
 
     tables = folder / "data"
     with writing(folder):
@@ -65,7 +64,7 @@ def write_sites(data: Nhefs, folder: Path, *, thorough: bool) -> Study:
             frame.to_csv(tables / f"{site}.csv", index=False)
     paths = {site: str((tables / f"{site}.csv").absolute()) for site in data.sites}
     method = {"name": "fedci"} if thorough else {"name": "fedci", "structure": "projection"}
-    return Study(**{**data.study.model_dump(), "method": method, "diagnostics": True, "sites": paths})
+    return data.study.with_changes(method=method, diagnostics=True, sites=paths)
 
 
 def _introduce(data: Nhefs) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +25,7 @@ def diagnosed(study: Study) -> StudyDiagnostics | str:
         return f"{error.expected}; found {error.found}"
 
 
-def diagnostics_as_json(seen: StudyDiagnostics | str | None) -> dict[str, Any] | None:
+def diagnostics_as_json(seen: StudyDiagnostics | str | None) -> dict[str, object] | None:
     from unpooled.report.content import tables
     from unpooled.report.folder import finite
 

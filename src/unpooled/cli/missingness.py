@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 MOST_PATTERNS = 8
 
 
-def missingness_as_json(found: Missingness) -> dict[str, Any]:
+def missingness_as_json(found: Missingness) -> dict[str, object]:
     from unpooled.report.folder import finite
 
     within = found.stratified

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from unpooled.cli.progress import readable
+from unpooled.report.json_types import ResultContent
 from unpooled.report.words import sentence
 
 
 def print_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> None:
     """Print the content of result.json."""
-    content = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    content: ResultContent = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     if as_json:
         typer.echo(json.dumps({"folder": str(folder), **content}))
         return
@@ -25,7 +25,7 @@ def print_result(folder: Path, *, as_json: bool = False, quiet: bool = False) ->
     if quiet:
         return
     console.print(sites_table(content))
-    console.print(spent(content), highlight=False)
+    console.print(cost_summary(content), highlight=False)
     for line in (lost_sites(content), model_choice(content), minimax_bounds(content)):
         if line:
             console.print(line, highlight=False, soft_wrap=True)
@@ -33,30 +33,30 @@ def print_result(folder: Path, *, as_json: bool = False, quiet: bool = False) ->
     console.print(files, highlight=False, soft_wrap=True)
 
 
-def lost_sites(content: dict[str, Any]) -> str:
+def lost_sites(content: ResultContent) -> str:
     """The sites that were lost during the study."""
     lost = [f"{site} ({reason})" for site, reason in content.get("lost_sites", {}).items()]
     return f"Sites lost during the study, whose data are in no result: {', '.join(lost)}." if lost else ""
 
 
-def model_choice(content: dict[str, Any]) -> str:
+def model_choice(content: ResultContent) -> str:
     """Which model was selected by held-out density, if several were fitted."""
-    density = content.get("diagnostics", {}).get("held_out_density") or {}
-    if not density:
+    density = content.get("diagnostics", {}).get("held_out_density")
+    if not density or not isinstance(density, dict):
         return ""
     values = ", ".join(f"{name} {value:.3f}" for name, value in density.items())
     chosen = content["diagnostics"]["chosen"]
     return f"Confounding modelled as {chosen}. Mean log density of held-out outcomes: {values}."
 
 
-def minimax_bounds(content: dict[str, Any]) -> str:
+def minimax_bounds(content: ResultContent) -> str:
     """The minimax lower bounds, if the method has them."""
     bounds = content.get("minimax_bounds") or []
     values = "; ".join(f"{row['name']} {row['bound']:.2g}" for row in bounds)
     return f"Minimax lower bounds on the coefficients' error (standard units): {values}." if values else ""
 
 
-def sites_table(content: dict[str, Any]) -> Table:
+def sites_table(content: ResultContent) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("site")
     unit = f" ({content['outcome_unit']})" if content["outcome_unit"] else ""
@@ -82,7 +82,7 @@ def _number(value: float | None, digits: int = 3) -> str:
     return "?" if value is None else f"{value:.{digits}g}"
 
 
-def spent(content: dict[str, Any]) -> str:
+def cost_summary(content: ResultContent) -> str:
     cost = content["cost"]
     up, down = sum(cost["bytes_up"].values()), sum(cost["bytes_down"].values())
     return (

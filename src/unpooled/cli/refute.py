@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json as jsonlib
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +17,7 @@ from unpooled.cli.options import Debug, Json, Quiet
 if TYPE_CHECKING:
     from unpooled.estimators import Estimator
     from unpooled.estimators.robustness.refute import Refutation
+    from unpooled.report.json_types import RefutationContent
     from unpooled.study import Study
 
 
@@ -61,7 +63,7 @@ def refute(
         content = as_json(found, results)
         write_refutation(content, found.table, study, results)
         write_report(model, read_result(results), results)  # the report includes the checks
-        _tell(found, content, as_json=json, quiet=quiet)
+        _tell(found, content, results, as_json=json, quiet=quiet)
 
 
 def _finished(folder: Path) -> tuple[Estimator, Study]:
@@ -96,23 +98,24 @@ def _finished(folder: Path) -> tuple[Estimator, Study]:
     return model, study
 
 
-def as_json(found: Refutation, folder: Path) -> dict[str, Any]:
+def as_json(found: Refutation, folder: Path) -> RefutationContent:
     """The results of all checks as JSON-compatible values."""
+    from unpooled.report.content import records
     from unpooled.report.folder import finite
 
-    content = {
+    content: RefutationContent = {
         "folder": str(folder),
         "worrying": found.worrying,
-        "main": found.main._asdict(),
-        "table": found.table.to_dict("records"),
-        "refits": found.refits.to_dict("records"),
+        "main": {"estimate": found.main.estimate, "lower": found.main.lower, "upper": found.main.upper},
+        "table": records(found.table),
+        "refits": records(found.refits),
         "e_value": found.e_value,
         "notes": list(found.notes),
     }
     return finite(content)
 
 
-def _tell(found: Refutation, content: dict[str, Any], *, as_json: bool, quiet: bool) -> None:
+def _tell(found: Refutation, content: RefutationContent, folder: Path, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         typer.echo(jsonlib.dumps(content))
         return
@@ -132,11 +135,11 @@ def _tell(found: Refutation, content: dict[str, Any], *, as_json: bool, quiet: b
     console.print(table)
     texts = [f"{row['test']}: {row['words']}" for row in found.table.to_dict("records")]
     names = "report.html, refutation.json, refutation.csv, figures/refutation.png"
-    for line in (*texts, *found.notes, f"Written to {content['folder']}: {names}"):
+    for line in (*texts, *found.notes, f"Written to {folder}: {names}"):
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def _numbers(row: dict[Any, Any]) -> tuple[str, str]:
+def _numbers(row: Mapping[str, float]) -> tuple[str, str]:
     return f"{row['estimate']:+.3g}", f"{row['lower']:.3g} to {row['upper']:.3g}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -92,7 +91,7 @@ def show_decision(found: Review, approved: bool) -> None:
     _console().print(plain(decision), style="bold", highlight=False, soft_wrap=True)
 
 
-def review_as_json(found: Review, standing: Standing) -> dict[str, Any]:
+def review_as_json(found: Review, standing: Standing) -> dict[str, object]:
     decision = standing.decision
     return {
         "site": found.site,
@@ -134,7 +133,7 @@ def _count(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 
-def ledger_as_json(site: str, lines: list[Entry]) -> dict[str, Any]:
+def ledger_as_json(site: str, lines: list[Entry]) -> dict[str, object]:
     return {
         "site": site,
         "replies": len(lines),

@@ -94,7 +94,7 @@ def _remote(coordinator: Path, patience: float, *, show: bool) -> RemoteSites:
 
 
 def _read(path: Path, seed: int | None) -> Study:
-    from unpooled.study import Study, read_study
+    from unpooled.study import read_study
 
     study = read_study(path)
-    return study if seed is None else Study(**{**study.model_dump(), "seed": seed})
+    return study if seed is None else study.with_changes(seed=seed)

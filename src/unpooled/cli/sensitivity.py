@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as jsonlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -36,19 +36,19 @@ def sensitivity(
     with reporting_errors(as_json=json, debug=debug, folder=output):
         from unpooled.cli.progress import ProgressDisplay
         from unpooled.errors import StudyError
-        from unpooled.estimators import CausalFI
+        from unpooled.estimators import CausalFI, of_study
         from unpooled.estimators.sensitivity import SIZES, sensitivity
         from unpooled.report.results import claimed
         from unpooled.study import read_study
 
         asked = read_study(study)
-        if asked.method.name != CausalFI.method:
+        model = of_study(asked)
+        if not isinstance(model, CausalFI):
             raise StudyError(
                 "a sensitivity analysis of missing values needs method causal_fi",
                 found=f"method '{asked.method.name}'",
                 remedy='set name = "causal_fi" under [method]',
             )
-        model = CausalFI(seed=asked.seed, **asked.method.settings)
         with claimed(output, resume=False) as folder, ProgressDisplay(show=not (quiet or json)) as watching:
             found = sensitivity(
                 model, asked, column=column, sizes=size or SIZES, site=site, watch=watching,
@@ -68,7 +68,7 @@ def _write(found: Sensitivity, folder: Path) -> None:
 
 def _tell(found: Sensitivity, folder: Path, *, as_json: bool, quiet: bool) -> None:
     if as_json:
-        content: dict[str, Any] = {"column": found.column, "tipping": found.tipping, "folder": str(folder)}
+        content: dict[str, object] = {"column": found.column, "tipping": found.tipping, "folder": str(folder)}
         typer.echo(jsonlib.dumps({**content, "curve": found.curve.to_dict("records")}))
         return
     from rich.console import Console

@@ -34,14 +34,14 @@ def review(
     with reporting_errors(as_json=json, debug=debug):
         from unpooled.cli.review import review_as_json, show_decision, show_review
         from unpooled.diagnostics.review import review as reviewed
-        from unpooled.methods.method import spelled_out
+        from unpooled.methods.method import with_explicit_settings
         from unpooled.site.approval import Approvals
         from unpooled.site.folder import SiteFolder
         from unpooled.site.site import open_site
         from unpooled.study import read_study
 
         own = SiteFolder.read(folder)
-        asked = spelled_out(read_study(study))
+        asked = with_explicit_settings(read_study(study))
         approvals = Approvals(own.approvals)
         found = reviewed(asked, open_site(own.name, own.source, asked, own.limits))
         if not json:

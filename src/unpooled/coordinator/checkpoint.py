@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgpack
 
@@ -117,7 +116,7 @@ def _read(path: Path) -> list[tuple[bytes, bytes]]:
     return [(digest, reply) for digest, reply in records]
 
 
-def _is_record(value: Any) -> bool:
+def _is_record(value: object) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(isinstance(part, bytes) for part in value)
 
 

@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from unpooled.coordinator.checkpoint import writing
 from unpooled.coordinator.rounds import Round
+from unpooled.disclosure.reveals import Cost, Line
 from unpooled.errors import ResultsError
 
 
@@ -33,12 +33,12 @@ class Journal:
             with writing(self.path.parent), self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line(happened)) + "\n")
 
-    def cost(self) -> dict[str, Any]:
+    def cost(self) -> Cost:
         """Rounds, seconds, and bytes by site."""
         return cost(self.rounds)
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[Line]:
     """Read every complete line of a journal; a last line truncated by a crash is dropped."""
     try:
         whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
@@ -67,7 +67,7 @@ def _drop_cut_line(path: Path) -> None:
                 file.truncate(whole)
 
 
-def line(happened: Round) -> dict[str, Any]:
+def line(happened: Round) -> Line:
     """A round as JSON-ready values."""
     return {
         "round": happened.number,
@@ -84,12 +84,14 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def cost(rounds: Iterable[Round]) -> dict[str, Any]:
+def cost(rounds: Iterable[Round]) -> Cost:
+    """The cost of the rounds of this run; replayed rounds have no bytes."""
     rounds = list(rounds)
     sites = sorted({site for happened in rounds for site in happened.traffic})
-    return {
-        "rounds": len(rounds),
-        "seconds": sum(happened.seconds for happened in rounds),
-        "bytes_down": {s: sum(r.traffic[s].down for r in rounds if s in r.traffic) for s in sites},
-        "bytes_up": {s: sum(r.traffic[s].up for r in rounds if s in r.traffic) for s in sites},
-    }
+    return Cost(
+        rounds=len(rounds),
+        rounds_without_bytes=sum(not happened.traffic for happened in rounds),
+        seconds=sum(happened.seconds for happened in rounds),
+        bytes_down={s: sum(r.traffic[s].down for r in rounds if s in r.traffic) for s in sites},
+        bytes_up={s: sum(r.traffic[s].up for r in rounds if s in r.traffic) for s in sites},
+    )

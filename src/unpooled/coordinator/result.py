@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,12 +11,13 @@ import numpy as np
 
 from unpooled.coordinator.rounds import Round
 from unpooled.disclosure.by_site import Diagnostics
+from unpooled.disclosure.reveals import Cost
 from unpooled.errors import MessageError, ResultsError, StudyError
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.messages import Message
-from unpooled.protocol.records import Draws, Scaling
+from unpooled.protocol.records import Draws, Scaling, field_values
 from unpooled.study import Schema, Study
 
 _STORED = (
@@ -40,7 +41,7 @@ class StudyResult:
     """The study, with every setting of its method filled in."""
     schema: Schema
     scaling: Scaling
-    context: Any
+    context: object
     """The method's context record."""
     draws: Draws
     site_effects: np.ndarray
@@ -49,7 +50,7 @@ class StudyResult:
     """Diagnostics of the fit; numbers that belong to single sites are `BySite`."""
     diagnostic_statistics: DiagnosticStatistics | Unavailable | None
     """Statistics for balance, overlap and simpler estimates, if the study requested diagnostics."""
-    cost: dict[str, Any]
+    cost: Cost
     lost_sites: dict[str, str] = field(default_factory=dict)
     """Sites that became unreachable, with the reason; they do not contribute to the result."""
     rounds: tuple[Round, ...] = ()
@@ -79,7 +80,7 @@ class StudyResult:
         question = self.study.model_dump(mode="json", exclude={"sites"})
         (folder / "study.json").write_text(json.dumps(question, indent=2), encoding="utf-8")
         parts = {item.name: getattr(self, item.name) for item in fields(self) if item.name in _STORED}
-        (folder / "model.msgpack").write_bytes(encode(StoredResult(_fields(self.context), parts)))
+        (folder / "model.msgpack").write_bytes(encode(StoredResult(field_values(self.context), parts)))
         return folder
 
     @classmethod
@@ -99,13 +100,8 @@ class StudyResult:
 class StoredResult(Message):
     """A result as it is saved to disk; never sent."""
 
-    context: dict[str, Any]
+    context: dict[str, object]
     parts: dict[str, Any]
-
-
-def _fields(context: Any) -> dict[str, Any]:
-    assert is_dataclass(context)
-    return {item.name: getattr(context, item.name) for item in fields(context)}
 
 
 def _not_a_model(folder: Path) -> ResultsError:

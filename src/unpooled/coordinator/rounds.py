@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from unpooled.coordinator.aggregate import aggregate
 from unpooled.coordinator.checkpoint import Checkpoint, require_same
@@ -41,12 +41,13 @@ class Conduct(Generic[T]):
         self._procedure, self._engine, self._checkpoint = procedure, engine, checkpoint
 
     def __iter__(self) -> Iterator[Round]:
-        reply: Any = None
+        reply: Message | None = None
         number = 0
         try:
             while True:
                 with one_blas_thread():
-                    question, objective = plain(self._procedure.send(reply))
+                    asked = next(self._procedure) if reply is None else self._procedure.send(reply)
+                    question, objective = plain(asked)
                     number += 1
                     reply, record = self._round(number, question, objective)
                 yield record

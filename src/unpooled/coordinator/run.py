@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.checkpoint import Checkpoint, writing
@@ -55,7 +54,7 @@ def run_study(
     journal : path, optional
         Where one JSON line per round is written.
     """
-    study = methods.spelled_out(study)
+    study = methods.with_explicit_settings(study)
     record = Journal(journal)
     stored = None if checkpoint is None else Checkpoint(checkpoint, resume=resume)
     folder = None if checkpoint is None else checkpoint.parent
@@ -79,7 +78,7 @@ class Fitted:
     """The return value of a study's procedure."""
 
     agreement: Agreement
-    context: Any
+    context: object
     fit: Fit
     diagnostics: DiagnosticStatistics | Unavailable | None
 
@@ -94,8 +93,8 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
     fit = method.fit(settings, context, study.seed)
     if not study.diagnostics:
         return Fitted(agreement, context, (yield from fit), None)
-    found = yield from side_by_side(fit, diagnostic_rounds.diagnose(agreement.scaling))
-    return Fitted(agreement, context, *found)
+    found, diagnostics = yield from side_by_side(fit, diagnostic_rounds.diagnose(agreement.scaling))
+    return Fitted(agreement, context, found, diagnostics)
 
 
 def adoption(study: Study, schema: Schema, scaling: Scaling) -> Adopt:
@@ -121,14 +120,14 @@ class LostSites:
         if resume and self._path is not None and self._path.exists():
             self.reasons = json.loads(self._path.read_text(encoding="utf-8"))
             for site in self.reasons:
-                engine.go_on_without(site)
+                engine.exclude(site)
 
     def lose(self, lost: SiteLost) -> None:
         """Continue with the other sites, or raise if too few remain."""
         others = len(self._engine.sites) - 1
         if self._least is None or others < self._least:
             raise lost
-        self._engine.go_on_without(lost.site)
+        self._engine.exclude(lost.site)
         self.reasons[lost.site] = lost.reason
         if self._path is not None:
             with writing(self._path.parent):

@@ -45,7 +45,7 @@ def nhefs() -> Nhefs:
 
 def arrange(people: pd.DataFrame) -> Nhefs:
     """Leave out people without an outcome or a region, recode the columns, and split by region of birth."""
-    study = the_study()
+    study = nhefs_study()
     known = people.loc[people["wt82_71"].notna()]
     placed = known.loc[known["birthplace"].isin(list(REGION_OF))]
     table = pd.DataFrame({name: _coded(name, placed[name].tolist()) for name in study.columns.names})
@@ -60,7 +60,7 @@ def _coded(name: str, values: list[float]) -> list[str] | list[int] | list[float
     return [int(value) for value in values] if name in ("sex", "race", "qsmk") else values
 
 
-def the_study() -> Study:
+def nhefs_study() -> Study:
     """Smoking cessation, change of weight, and the confounders of the book's analysis."""
     return Study(
         name="nhefs",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from unpooled.diagnostics.minimax_bound import minimax_bound
 from unpooled.disclosure.by_site import Diagnostics
+from unpooled.methods.causal_rff.settings import CausalRFFContext
 
 
 def borrowed(diagnostics: Diagnostics, sites: Sequence[str]) -> pd.DataFrame | None:
@@ -31,7 +31,7 @@ def borrowed(diagnostics: Diagnostics, sites: Sequence[str]) -> pd.DataFrame | N
     )
 
 
-def study_bounds(diagnostics: Diagnostics, context: Any, counts: Sequence[int]) -> pd.DataFrame | None:
+def study_bounds(diagnostics: Diagnostics, context: object, counts: Sequence[int]) -> pd.DataFrame | None:
     """Minimax lower bounds in standard units; None if the method has none.
 
     λ^{s,v} is the share that s borrows from v relative to the share from its own data. B is half the number
@@ -39,7 +39,7 @@ def study_bounds(diagnostics: Diagnostics, context: Any, counts: Sequence[int]) 
     """
     chosen = diagnostics.get("chosen")
     fit = diagnostics.get(chosen, {}) if isinstance(chosen, str) else {}
-    if "borrowed" not in fit:
+    if "borrowed" not in fit or not isinstance(context, CausalRFFContext):
         return None
     shares = np.maximum(fit["borrowed"].values, 0.0)
     transfer = np.clip(shares / np.maximum(np.diagonal(shares)[:, None], 1e-12), 0.0, 1.0)

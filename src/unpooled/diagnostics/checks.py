@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from unpooled.diagnostics.heterogeneity import NAMES
+from unpooled.diagnostics.heterogeneity import NAMES, SiteHeterogeneity
 from unpooled.study import ALL_SITES
 
 OUTSIDE = 0.05
@@ -60,8 +59,8 @@ def balance_check(balance: pd.DataFrame) -> Check:
     )  # fmt: skip
 
 
-def agreement_check(pooled: dict[str, Any]) -> list[Check]:
-    if not pooled:
+def agreement_check(pooled: SiteHeterogeneity) -> list[Check]:
+    if "p_value" not in pooled or "i_squared" not in pooled:
         return []
     return [
         Check(

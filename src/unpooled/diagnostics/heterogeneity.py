@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,26 @@ from unpooled.methods.aipw.model import of_scores, stacked_scores
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
 
 REACH = float(ndtri(0.975))
+
+
+class PooledEstimate(TypedDict):
+    """A pooled estimate with its standard error."""
+
+    estimate: float
+    standard_error: float
+
+
+class SiteHeterogeneity(TypedDict, total=False):
+    """How much the sites' estimates differ, and what they give together; empty for fewer than two sites."""
+
+    sites: int
+    q: float
+    degrees: int
+    p_value: float
+    i_squared: float
+    tau_squared: float
+    fixed: PooledEstimate
+    random: PooledEstimate
 
 
 def with_interval(frame: pd.DataFrame) -> pd.DataFrame:
@@ -33,8 +53,11 @@ def site_estimates(
     return with_interval(frame.loc[shown].reset_index(drop=True))
 
 
-def pooled(sites: pd.DataFrame, scale: float) -> dict[str, Any]:
-    """Q, its p-value, I², τ², and fixed- and random-effects estimates of sites with a standard error."""
+def pooled(sites: pd.DataFrame, scale: float) -> SiteHeterogeneity:
+    """Q, its p-value, I², τ², and fixed- and random-effects estimates of sites with a standard error.
+
+    Empty if there are fewer than two such sites.
+    """
     estimate, error = (sites[name].to_numpy(float) for name in ("estimate", "standard_error"))
     usable = np.isfinite(error) & (error > SMALLEST_ERROR * scale)
     if usable.sum() < 2:
@@ -44,7 +67,11 @@ def pooled(sites: pd.DataFrame, scale: float) -> dict[str, Any]:
     fixed, random = pool(*pair), pool(*pair, spread.tau_squared)
     return {
         "sites": int(usable.sum()),
-        **spread._asdict(),
+        "q": spread.q,
+        "degrees": spread.degrees,
+        "p_value": spread.p_value,
+        "i_squared": spread.i_squared,
+        "tau_squared": spread.tau_squared,
         "fixed": {"estimate": fixed.estimate, "standard_error": fixed.error},
         "random": {"estimate": random.estimate, "standard_error": random.error},
     }
@@ -77,10 +104,10 @@ NAMES = {
 }
 
 
-def comparators(statistics: DiagnosticStatistics, scale: float, pooled: dict[str, Any]) -> pd.DataFrame:
+def comparators(statistics: DiagnosticStatistics, scale: float, pooled: SiteHeterogeneity) -> pd.DataFrame:
     """estimator, estimate, standard_error, lower, upper."""
     rows = [(name, *(scale * number for number in getattr(statistics, key))) for key, name in NAMES.items()]
-    for effects in ("fixed", "random") if pooled else ():
-        one = pooled[effects]
-        rows.append((f"meta-analysis, {effects} effects", one["estimate"], one["standard_error"]))
+    for effects, one in (("fixed", pooled.get("fixed")), ("random", pooled.get("random"))):
+        if one is not None:
+            rows.append((f"meta-analysis, {effects} effects", one["estimate"], one["standard_error"]))
     return with_interval(pd.DataFrame(rows, columns=["estimator", "estimate", "standard_error"]))

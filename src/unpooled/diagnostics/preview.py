@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jax
 import numpy as np
@@ -22,9 +21,10 @@ from unpooled.disclosure.reveals import Line, left, reveals
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
+from unpooled.methods.settings import MethodSettings
 from unpooled.protocol.codec import encode
 from unpooled.protocol.messages import Adopted, Describe, Question, Refusal, Summarise
-from unpooled.protocol.records import Parameters, Scaling
+from unpooled.protocol.records import Arrays, Parameters, Scaling
 from unpooled.protocol.stage import Objective, Stage
 from unpooled.site.answer import answer
 from unpooled.site.site import Site
@@ -65,10 +65,10 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
         journal.record(happened)
     agreement = conduct.result
     context = method.context(settings, agreement.scaling, study.seed)
-    questions = first_questions(methods.spelled_out(study), agreement.schema, agreement.scaling)
+    questions = first_questions(methods.with_explicit_settings(study), agreement.schema, agreement.scaling)
     lines = [line(happened) for happened in journal.rounds]
     stages = diagnostic_rounds.joined(method.stages(settings, context), agreement.scaling, study.diagnostics)
-    leaving = foreseen(stages, settings, len(agreement.schema.features), lines)
+    leaving = expected_messages(stages, settings, len(agreement.schema.features), lines)
     refusals = {name: refused(site, questions) for name, site in opened.items()}
     return Preview(
         agreement,
@@ -106,7 +106,9 @@ def refused(site: Site, questions: list[Question], limits: Limits | None = None)
     return list(dict.fromkeys(found))
 
 
-def foreseen(stages: Mapping[str, Stage], settings: Any, features: int, lines: list[Line]) -> list[Leaving]:
+def expected_messages(
+    stages: Mapping[str, Stage], settings: MethodSettings, features: int, lines: list[Line]
+) -> list[Leaving]:
     """All kinds of messages: sizes measured in the agreement, and from the statistics' shapes for stages."""
     measured = next(iter(left(lines, stages).values()))
     found = [Leaving(one["kind"], one["bytes"] // one["count"], one["reveals"]) for one in measured]
@@ -120,19 +122,24 @@ def foreseen(stages: Mapping[str, Stage], settings: Any, features: int, lines: l
     return found
 
 
-def _sizes(name: str, stage: Stage, settings: Any, features: int, problems: int) -> dict[str, int | None]:
+def _sizes(
+    name: str, stage: Stage, settings: MethodSettings, features: int, problems: int
+) -> dict[str, int | None]:
     """Bytes of a reply to this many problems, by kind of question."""
     if name.startswith("effect"):
-        return {"statistics": 8 * settings.draws if hasattr(settings, "draws") else None}
-    start = getattr(getattr(stage, "structure", None), "start", None)
-    free = start(np.ones((2, features)), np.ones(2)) if callable(start) else {}
+        draws = getattr(settings, "draws", None)
+        return {"statistics": None if draws is None else 8 * draws}
+    structure = getattr(stage, "structure", None)
+    free: Arrays = {}
+    if structure is not None and hasattr(structure, "start"):
+        free = structure.start(np.ones((2, features)), np.ones(2))
     sizes = {"statistics": _shape_bytes(stage, free, features)}
     if isinstance(stage, Objective):
         sizes["gradient"] = _bytes(free) or None
     return {kind: None if size is None else size * problems for kind, size in sizes.items()}
 
 
-def _shape_bytes(stage: Stage, free: Any, features: int) -> int | None:
+def _shape_bytes(stage: Stage, free: Arrays, features: int) -> int | None:
     """The size of the statistics from their shapes, without computing them."""
     from unpooled.protocol.rows import make_rows
 
@@ -145,5 +152,5 @@ def _shape_bytes(stage: Stage, free: Any, features: int) -> int | None:
         return None  # the stage needs more parameters, so its size is unknown before it runs
 
 
-def _bytes(tree: Any) -> int:
+def _bytes(tree: object) -> int:
     return sum(int(np.prod(leaf.shape)) * 8 for leaf in jax.tree.leaves(tree))

@@ -44,7 +44,7 @@ def review(study: Study, site: Site) -> Review:
     schema = _schema(site)
     scaling = _scaling(schema, site, study)
     context = method.context(settings, scaling, study.seed)
-    questions = first_questions(methods.spelled_out(study), schema, scaling)
+    questions = first_questions(methods.with_explicit_settings(study), schema, scaling)
     stages = diagnostic_rounds.joined(method.stages(settings, context), scaling, study.diagnostics)
     return Review(
         study,

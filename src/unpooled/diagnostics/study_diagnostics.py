@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,13 @@ from unpooled.coordinator.run import adoption
 from unpooled.data import Table
 from unpooled.diagnostics import checks
 from unpooled.diagnostics.balance import balance, table_one
-from unpooled.diagnostics.heterogeneity import comparators, leave_one_out, pooled, site_estimates
+from unpooled.diagnostics.heterogeneity import (
+    SiteHeterogeneity,
+    comparators,
+    leave_one_out,
+    pooled,
+    site_estimates,
+)
 from unpooled.diagnostics.overlap import extreme, histogram, outside_support, weights
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.disclosure.withheld import withheld
@@ -43,7 +48,7 @@ class StudyDiagnostics:
     sites: pd.DataFrame
     leave_one_out: pd.DataFrame
     comparators: pd.DataFrame
-    heterogeneity: dict[str, Any]
+    heterogeneity: SiteHeterogeneity
     outside_support: float
     extreme: float
     hidden: dict[str, str] = field(default_factory=dict)
@@ -128,11 +133,8 @@ def diagnose(
 
 def _procedure(study: Study) -> Procedure[tuple[Agreement, DiagnosticStatistics | Unavailable]]:
     """Agree, adopt, and run only the diagnostics, without fitting a method."""
-    method = methods.find(study.method.name)
-    settings = methods.settings_of(method, study.method.settings)
     agreement = yield from reach_agreement(study)
-    context = method.context(settings, agreement.scaling, study.seed)
-    yield adoption(study, agreement.schema, agreement.scaling, context)
+    yield adoption(study, agreement.schema, agreement.scaling)
     return agreement, (yield from diagnostic_rounds.diagnose(agreement.scaling))
 
 

@@ -44,7 +44,7 @@ class Trace(Record):
     values: tuple[float, ...]
 
 
-def withhold(diagnostics: Diagnostics, sites: Sequence[str], hidden: Collection[str]) -> dict[str, Any]:
+def withhold(diagnostics: Diagnostics, sites: Sequence[str], hidden: Collection[str]) -> dict[str, object]:
     """Convert diagnostics to plain lists and numbers, with NaN for hidden sites.
 
     >>> withhold({"weight": BySite(np.array([0.4, 0.6])), "rounds": 3}, ("north", "south"), ["south"])
@@ -63,7 +63,7 @@ def require_typed(diagnostics: Diagnostics) -> None:
             raise TypeError(f"diagnostic '{name}' must be a number, a string, BySite or Trace")
 
 
-def _plain(value: Diagnostic, hidden: list[bool]) -> Any:
+def _plain(value: Diagnostic, hidden: list[bool]) -> object:
     if isinstance(value, Mapping):
         return {key: _plain(part, hidden) for key, part in value.items()}
     if isinstance(value, BySite):

@@ -2,17 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Literal, TypedDict
 
 from pydantic import BaseModel
 
 from unpooled.protocol.messages import Ask, Message, Replies, Statistics, question_kinds
+from unpooled.protocol.records import Record
 from unpooled.protocol.stage import Stage
 
-Line = dict[str, Any]
-"""One line of a journal, as written by `unpooled.coordinator.journal`."""
+
+class Bytes(TypedDict):
+    """The bytes of one exchange with a site: `down` to the site, `up` from it."""
+
+    down: int
+    up: int
+
+
+class Line(TypedDict):
+    """One line of a journal, as written by `unpooled.coordinator.journal`."""
+
+    round: int
+    question: str
+    seconds: float
+    replayed: bool
+    objective: float | None
+    bytes: dict[str, Bytes]
+
+
+class Sent(TypedDict):
+    """How many messages of one kind a site has sent, their bytes, and what they reveal."""
+
+    kind: str
+    count: int
+    bytes: int
+    reveals: str
+
+
+@dataclass(frozen=True)
+class Cost(Record):
+    """What a study has cost; bytes are by site, seconds are of computation."""
+
+    rounds: int
+    rounds_without_bytes: int
+    """Rounds whose bytes are not known, because the study was killed before they were written down."""
+    seconds: float
+    bytes_down: dict[str, int]
+    bytes_up: dict[str, int]
 
 
 def reveals(question: str, stages: Mapping[str, Stage]) -> str:
@@ -38,20 +75,20 @@ def revealed(question: str, reply: Message, stages: Mapping[str, Stage]) -> str:
     return "; ".join(dict.fromkeys(texts))
 
 
-def left(lines: Iterable[Line], stages: Mapping[str, Stage]) -> dict[str, list[dict[str, Any]]]:
+def left(lines: Iterable[Line], stages: Mapping[str, Stage]) -> dict[str, list[Sent]]:
     """By site: the kinds of messages it sent with counts and bytes, in order of first occurrence."""
-    kinds: dict[str, dict[str, dict[str, Any]]] = {}
+    kinds: dict[str, dict[str, Sent]] = {}
     for line in lines:
         for site, traffic in line["bytes"].items():
             kind = line["question"]
-            empty = {"kind": kind, "count": 0, "bytes": 0, "reveals": reveals(kind, stages)}
+            empty = Sent(kind=kind, count=0, bytes=0, reveals=reveals(kind, stages))
             entry = kinds.setdefault(site, {}).setdefault(kind, empty)
             entry["count"] += 1
             entry["bytes"] += traffic["up"]
     return {site: list(entries.values()) for site, entries in kinds.items()}
 
 
-def cost(lines: Iterable[Line], sites: Iterable[str]) -> dict[str, Any]:
+def cost(lines: Iterable[Line], sites: Sequence[str]) -> Cost:
     """Rounds, seconds and bytes of a whole study, including one that was stopped and resumed.
 
     A resumed study journals its replayed rounds again without bytes, so bytes and seconds can be added up.
@@ -61,17 +98,17 @@ def cost(lines: Iterable[Line], sites: Iterable[str]) -> dict[str, Any]:
     lines = list(lines)
     numbers = {line["round"] for line in lines}
     asked = {line["round"] for line in lines if not line["replayed"]}
-    return {
-        "rounds": len(numbers),
-        "rounds_without_bytes": len(numbers - asked),
-        "seconds": sum(line["seconds"] for line in lines),
-        "bytes_down": {site: _bytes(lines, site, "down") for site in sites},
-        "bytes_up": {site: _bytes(lines, site, "up") for site in sites},
-    }
+    return Cost(
+        rounds=len(numbers),
+        rounds_without_bytes=len(numbers - asked),
+        seconds=sum(line["seconds"] for line in lines),
+        bytes_down={site: _bytes(lines, site, "down") for site in sites},
+        bytes_up={site: _bytes(lines, site, "up") for site in sites},
+    )
 
 
-def _bytes(lines: list[Line], site: str, direction: str) -> int:
-    return sum(line["bytes"].get(site, {}).get(direction, 0) for line in lines)
+def _bytes(lines: list[Line], site: str, direction: Literal["down", "up"]) -> int:
+    return sum(line["bytes"][site][direction] for line in lines if site in line["bytes"])
 
 
 def shapes(reply: Message) -> tuple[str, ...]:
@@ -85,7 +122,7 @@ def shapes(reply: Message) -> tuple[str, ...]:
     return tuple(_shapes(reply, ""))
 
 
-def _shapes(value: Any, path: str) -> Iterator[str]:
+def _shapes(value: object, path: str) -> Iterator[str]:
     match value:
         case None:
             return
@@ -105,14 +142,14 @@ def _shapes(value: Any, path: str) -> Iterator[str]:
             yield f"{path}: {'x'.join(map(str, getattr(value, 'shape', ()))) or 'number'}"
 
 
-def _each(parts: Iterable[tuple[Any, Any]], path: str) -> Iterator[str]:
+def _each(parts: Iterable[tuple[object, object]], path: str) -> Iterator[str]:
     for name, part in parts:
         yield from _shapes(part, f"{path}.{name}" if path else str(name))
 
 
-def _together(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> str:
+def _together(value: Mapping[object, object] | Sequence[object]) -> str:
     """The length of a collection of numbers only or of texts only, in words; otherwise empty."""
-    parts = list(value.values()) if isinstance(value, dict) else list(value)
+    parts = list(value.values()) if isinstance(value, Mapping) else list(value)
     for kind, word in (((bool, int, float), "number"), (str, "text")):
         if parts and all(isinstance(part, kind) for part in parts):
             return f"{len(parts)} {word}{'s' if len(parts) > 1 else ''}"

@@ -48,7 +48,7 @@ class InProcess:
     def sites(self) -> tuple[str, ...]:
         return tuple(self._sites)
 
-    def go_on_without(self, site: str) -> None:
+    def exclude(self, site: str) -> None:
         del self._sites[site]
 
     def exchange(self, question: Question) -> tuple[dict[str, Reply], dict[str, Traffic]]:

@@ -92,7 +92,7 @@ class RemoteEngine:
     def sites(self) -> tuple[str, ...]:
         return self._sites
 
-    def go_on_without(self, site: str) -> None:
+    def exclude(self, site: str) -> None:
         self._notify(f"starting again without {site}")
         self._transport.close()
         self._sites = tuple(name for name in self._sites if name != site)

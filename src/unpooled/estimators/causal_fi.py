@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from unpooled.estimators.base import Estimator
 
@@ -96,7 +96,7 @@ class CausalFI(Estimator):
         structure: str = "auto",
         folds: int = 3,
         sweeps: int = 20,
-        shifts: Sequence[Mapping[str, Any]] = (),
+        shifts: Sequence[Mapping[str, object]] = (),
         hidden: Sequence[int] = (20, 20, 20),
         rounds: int = 300,
         learning_rate: float = 0.03,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from unpooled.study.study import ALL_SITES
 
 
 def estimates_table(
-    result: StudyResult, others: Mapping[str, Mapping[str, Any]], alpha: float
+    result: StudyResult, others: Mapping[str, Mapping[str, float]], alpha: float
 ) -> pd.DataFrame:
     """One row per site, then the others by name: estimate, standard error and normal interval."""
     sites = result.fit_diagnostics["sites"]

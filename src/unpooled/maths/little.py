@@ -15,7 +15,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from unpooled.errors import DataError
-from unpooled.maths.missing_patterns import Pattern, climbed, roots, stacked
+from unpooled.maths.missing_patterns import Pattern, fit_by_em, roots, stacked
 
 
 class McarTest(NamedTuple):
@@ -55,7 +55,7 @@ def little(patterns: Sequence[Pattern]) -> McarTest:
     (35.1061 in naniar, whose EM stops at 1e-4). Constant columns count neither in k_p nor in d.
     """
     stack = stacked(patterns)
-    fit = climbed(stack)
+    fit = fit_by_em(stack)
     away = stack.seen * (stack.mean - fit.mean)
     white = np.linalg.solve(roots(stack, fit.covariance), away[:, :, None])[:, :, 0]
     statistic = float(stack.rows @ np.sum(white**2, axis=1))

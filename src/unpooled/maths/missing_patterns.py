@@ -38,7 +38,7 @@ def moments(patterns: Sequence[Pattern], *, tolerance: float = 1e-12, steps: int
     identified; the value returned for it is the one EM reaches from uncorrelated columns.
     """
     stack = stacked(patterns)
-    fit = climbed(stack, tolerance, steps)
+    fit = fit_by_em(stack, tolerance, steps)
     mean, covariance = stack.centre.copy(), np.zeros((len(stack.centre),) * 2)
     mean[stack.columns] += fit.mean * stack.scale
     covariance[np.ix_(stack.columns, stack.columns)] = fit.covariance * np.outer(stack.scale, stack.scale)
@@ -111,7 +111,7 @@ def stacked(patterns: Sequence[Pattern]) -> Stack:
     )
 
 
-def climbed(stack: Stack, tolerance: float = 1e-12, steps: int = 10_000) -> MomentEstimate:
+def fit_by_em(stack: Stack, tolerance: float = 1e-12, steps: int = 10_000) -> MomentEstimate:
     """EM in standard units from uncorrelated columns; every third step starts from an extrapolation."""
     size = len(stack.columns)
     now, done, near, height = np.vstack([np.zeros(size), np.eye(size)]), 0, size == 0, 0.0
@@ -120,7 +120,7 @@ def climbed(stack: Stack, tolerance: float = 1e-12, steps: int = 10_000) -> Mome
             _, first = _step(stack, now)
             height, second = _step(stack, first)
             near = bool(np.abs(second - first).max() <= tolerance)
-            now = second if near else _leapt(stack, (now, first, second), height)
+            now = second if near else _squarem_step(stack, (now, first, second), height)
             done += 2 if near else 3
         if size:
             height, _ = _step(stack, now)
@@ -133,7 +133,7 @@ def climbed(stack: Stack, tolerance: float = 1e-12, steps: int = 10_000) -> Mome
     return MomentEstimate(now[0], now[1:], height, done, near)
 
 
-def _leapt(stack: Stack, last: tuple[np.ndarray, np.ndarray, np.ndarray], height: float) -> np.ndarray:
+def _squarem_step(stack: Stack, last: tuple[np.ndarray, np.ndarray, np.ndarray], height: float) -> np.ndarray:
     """SQUAREM (Varadhan and Roland 2008): a step from the extrapolation, unless log L is lower there."""
     now, first, second = last
     change, bend = first - now, second - 2.0 * first + now

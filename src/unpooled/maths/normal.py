@@ -22,7 +22,7 @@ class ConditionalNormal(NamedTuple):
     """The inverse covariance of the observed entries."""
 
 
-def given_seen(covariance: Float[Array, "q q"], seen: Float[Array, "n q"]) -> ConditionalNormal:
+def given_observed(covariance: Float[Array, "q q"], seen: Float[Array, "n q"]) -> ConditionalNormal:
     """The conditional distribution for every row, by the sweep operator; `seen` is 1 for observed entries.
 
     All rows are swept at once, pivot by pivot: there is no factorisation per row or per missing pattern.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -40,8 +41,12 @@ class Fit(Record):
         require_typed(self.diagnostics)
 
 
-class Method(Protocol):
-    """The interface that `METHOD` in every method's folder implements."""
+S = TypeVar("S", bound=MethodSettings, contravariant=True)
+C = TypeVar("C")
+
+
+class Method(Protocol[S, C]):
+    """The interface that `METHOD` in every method's folder implements, for its own settings and context."""
 
     Settings: type[MethodSettings]
     Context: type
@@ -49,67 +54,67 @@ class Method(Protocol):
     takes_incomplete: bool
     """Whether the method uses covariates listed as incomplete."""
 
-    def context(self, settings: Any, scaling: Scaling, seed: int) -> Any:
+    def context(self, settings: S, scaling: Scaling, seed: int) -> C:
         """The method's `Context`, created by the coordinator after the sites have agreed."""
         ...
 
-    def stages(self, settings: Any, context: Any) -> dict[str, Stage]:
+    def stages(self, settings: S, context: C) -> dict[str, Stage]:
         """All stages by name, identical at the coordinator and at the sites."""
         ...
 
-    def fit(self, settings: Any, context: Any, seed: int) -> Procedure[Fit]:
+    def fit(self, settings: S, context: C, seed: int) -> Procedure[Fit]:
         """The complete inference as a procedure."""
         ...
 
-    def folds(self, settings: Any) -> int:
+    def folds(self, settings: S) -> int:
         """The number of cross-validation folds; 0 if no rows are held out."""
         ...
 
-    def features(self, settings: Any, context: Any) -> int:
+    def features(self, settings: S, context: C) -> int:
         """The largest number of features per person in any stage's statistics, for the sites' limits."""
         ...
 
-    def most_rounds(self, settings: Any) -> int:
+    def most_rounds(self, settings: S) -> int:
         """An upper bound on the rounds of `fit`, for progress bars and custodians."""
         ...
 
     def conditional_effects(
-        self, settings: Any, context: Any, draws: Draws, rows: Rows, people: Rows
+        self, settings: S, context: C, draws: Draws, rows: Rows, people: Rows
     ) -> np.ndarray:
         """CATE draws [K, people]; computed at the site and not sent."""
         ...
 
     def individual_effects(
-        self, settings: Any, context: Any, draws: Draws, rows: Rows, people: Rows | None, seed: int
+        self, settings: S, context: C, draws: Draws, rows: Rows, people: Rows | None, seed: int
     ) -> np.ndarray:
         """ITE draws [K, people] for people with known outcomes (None: the site's own rows)."""
         ...
 
 
-def find(name: str) -> Method:
+def find(name: str) -> Method[MethodSettings, object]:
     """Look up a method by name."""
     if name not in METHODS:
         raise StudyError("the method must be known", found=f"method '{name}'", remedy=nearest(name, METHODS))
     return import_module(METHODS[name]).METHOD
 
 
-def with_settings(study: Study, name: str, values: dict[str, Any], seed: int | None = None) -> Study:
+def with_settings(study: Study, name: str, values: Mapping[str, object], seed: int | None = None) -> Study:
     """The study with this method and explicit, validated settings, so that equal studies hash equally."""
     settings = settings_of(find(name), values)
     method = {"name": name, **settings.model_dump(mode="json")}
     chosen = study.seed if seed is None else seed
-    return Study(**{**study.model_dump(), "seed": chosen, "method": method})
+    return study.with_changes(seed=chosen, method=method)
 
 
-def spelled_out(study: Study) -> Study:
+def with_explicit_settings(study: Study) -> Study:
     """The study with every setting of its method made explicit."""
     return with_settings(study, study.method.name, study.method.settings)
 
 
-def settings_of(method: Method, values: dict[str, Any]) -> Any:
+def settings_of(method: Method[MethodSettings, object], values: Mapping[str, object]) -> MethodSettings:
     """Validate settings; for an unknown name the error suggests the nearest known one."""
     try:
-        return method.Settings(**values)
+        return method.Settings.model_validate(values)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = str(problem["loc"][0]) if problem["loc"] else "settings"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,6 +13,7 @@ from scipy.optimize import minimize
 from unpooled.errors import FitError
 from unpooled.optimise.objective import Minima, evaluate, flatten, ravel
 from unpooled.optimise.procedure import Procedure, noted
+from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.stage import Objective
 
@@ -52,7 +52,7 @@ class _AskTell:
         self._thread = threading.Thread(target=self._run, args=(start, options), daemon=True)
         self._thread.start()
 
-    def _run(self, start: np.ndarray, options: dict[str, Any]) -> None:
+    def _run(self, start: np.ndarray, options: dict[str, object]) -> None:
         try:
             minimize(self._evaluate, start, jac=True, method="L-BFGS-B", options=options)
         except InterruptedError:
@@ -95,7 +95,7 @@ def lbfgs(
     solvers = [_AskTell(np.zeros(flat.shape[1]), stopping.evaluations, each) for each in tolerances]
     points = flat.copy()
     best = np.full(len(flat), np.inf)
-    kept: list[Any] = [None] * len(flat)
+    kept: dict[int, tuple[np.ndarray, Statistics]] = {}
     active = set(range(len(flat)))
     history: list[float] = []
     lengths: list[float] = []
@@ -141,6 +141,7 @@ def lbfgs(
             found="no finite value at any point tried",
             remedy="check for columns with extreme values, or use fewer covariates than people",
         )
-    free = unravel(np.stack([point for point, _ in kept]))
-    statistics = jax.tree.map(lambda *leaves: np.stack(leaves), *[statistics for _, statistics in kept])
+    kept_points, kept_statistics = zip(*[kept[index] for index in range(len(flat))], strict=True)
+    free = unravel(np.stack(kept_points))
+    statistics = jax.tree.map(lambda *leaves: np.stack(leaves), *kept_statistics)
     return Minima(free, best, statistics, evaluations, tuple(history), tuple(lengths))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from unpooled.protocol.messages import (
     Ask,
@@ -19,6 +19,8 @@ from unpooled.protocol.messages import (
 )
 from unpooled.protocol.records import Parameters
 
+A = TypeVar("A")
+B = TypeVar("B")
 T = TypeVar("T")
 Procedure = Generator[Question, Message, T]
 
@@ -33,13 +35,12 @@ class Noted(Question):
 
 def noted(procedure: Procedure[T], objective: float) -> Procedure[T]:
     """Annotate every question of a procedure with the objective."""
-    reply: Any = None
-    while True:
-        try:
-            question = procedure.send(reply)
-        except StopIteration as done:
-            return done.value
-        reply = yield Noted(question, objective)
+    try:
+        question = next(procedure)
+        while True:
+            question = procedure.send((yield Noted(question, objective)))
+    except StopIteration as done:
+        return done.value
 
 
 def plain(question: Question) -> tuple[Question, float | None]:
@@ -68,14 +69,23 @@ def ask_each(question: Question) -> Procedure[dict[str, Any]]:
     return reply.replies
 
 
-def side_by_side(*procedures: Procedure[Any]) -> Procedure[list[Any]]:
+@overload
+def side_by_side(first: Procedure[A], second: Procedure[B], /) -> Procedure[tuple[A, B]]: ...
+
+
+@overload
+def side_by_side(*procedures: Procedure[T]) -> Procedure[tuple[T, ...]]: ...
+
+
+def side_by_side(*procedures: Procedure[object]) -> Procedure[tuple[object, ...]]:
     """Run procedures in lockstep, combining their questions; the longest determines the number of rounds."""
-    results: list[Any] = [None] * len(procedures)
+    results: dict[int, object] = {}
     waiting: dict[int, Question] = {}
 
-    def advance(index: int, reply: Any) -> None:
+    def advance(index: int, reply: Message | None) -> None:
+        procedure = procedures[index]
         try:
-            waiting[index] = procedures[index].send(reply)
+            waiting[index] = next(procedure) if reply is None else procedure.send(reply)
         except StopIteration as done:
             results[index] = done.value
             waiting.pop(index, None)
@@ -98,4 +108,4 @@ def side_by_side(*procedures: Procedure[Any]) -> Procedure[list[Any]]:
     finally:
         for procedure in procedures:
             procedure.close()
-    return results
+    return tuple(results[index] for index in range(len(procedures)))

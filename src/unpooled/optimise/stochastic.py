@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import numpy as np
@@ -83,7 +83,7 @@ def stochastic(
 
 
 @cache
-def _optimiser(rule: str, rate: float) -> tuple[optax.GradientTransformation, Any]:
+def _optimiser(rule: str, rate: float) -> tuple[optax.GradientTransformation, optax.TransformUpdateFn]:
     """The optimiser and its compiled update, cached so that later fits need no recompilation."""
     optimiser = optax.adam(rate) if rule == "adam" else optax.adagrad(rate)
     return optimiser, jax.jit(optimiser.update)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ CHUNK = 16
 """Number of θ per compiled call. Unused slots cost nothing; a Hessian needs several chunks."""
 
 
-def one_by_one(function: Callable[..., T], batch: PyTree, *shared: Any) -> T:
+def one_by_one(function: Callable[..., T], batch: PyTree, *shared: object) -> T:
     """Evaluate `function(θ, *shared)` for each θ of a batch.
 
     `function` is a static argument of `jit`, so pass a module-level function: a new lambda recompiles.
@@ -35,7 +35,7 @@ def one_by_one(function: Callable[..., T], batch: PyTree, *shared: Any) -> T:
 # A loop rather than vmap keeps the memory use at that of one θ (docs/decisions/0004). The trip count is
 # traced, not a shape, so a partly filled chunk costs no more than the θ in it.
 @partial(jax.jit, static_argnums=0)
-def _compiled(function: Callable[..., T], chunk: PyTree, count: Array, shared: tuple[Any, ...]) -> T:
+def _compiled(function: Callable[..., T], chunk: PyTree, count: Array, shared: tuple[object, ...]) -> T:
     def compute(index: Array | int) -> T:
         return function(jax.tree.map(lambda leaf: leaf[index], chunk), *shared)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import msgpack
@@ -13,7 +12,7 @@ from pydantic import BaseModel
 from unpooled.errors import MessageError
 from unpooled.maths.missing_patterns import Pattern
 from unpooled.protocol.messages import Message
-from unpooled.protocol.records import Record
+from unpooled.protocol.records import Record, field_values
 from unpooled.study import ColumnRoles, Description, Schema
 
 _ARRAY, _RECORD, _TUPLE = 1, 2, 3
@@ -60,12 +59,11 @@ def _undecodable(found: str) -> MessageError:
     )
 
 
-def _pack(value: Any) -> Any:
+def _pack(value: object) -> object:
     if isinstance(value, BaseModel) and type(value) in _PLAIN.values():
         return msgpack.ExtType(_RECORD, _nested([type(value).__name__, value.model_dump(mode="json")]))
     if dataclasses.is_dataclass(value) and (isinstance(value, Record) or type(value) in _PLAIN.values()):
-        fields = {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
-        return msgpack.ExtType(_RECORD, _nested([type(value).__name__, fields]))
+        return msgpack.ExtType(_RECORD, _nested([type(value).__name__, field_values(value)]))
     if isinstance(value, tuple):
         return msgpack.ExtType(_TUPLE, _nested(list(value)))
     if isinstance(value, np.bool_ | np.integer | np.floating):
@@ -79,7 +77,7 @@ def _pack(value: Any) -> Any:
     )
 
 
-def _nested(value: Any) -> bytes:
+def _nested(value: object) -> bytes:
     return bytes(msgpack.packb(value, default=_pack, strict_types=True) or b"")
 
 
@@ -93,7 +91,7 @@ def _array_bytes(array: np.ndarray) -> bytes:
     return bytes([len(header)]) + header + np.ascontiguousarray(array, dtype=dtype).tobytes()
 
 
-def _unpack(code: int, payload: bytes) -> Any:
+def _unpack(code: int, payload: bytes) -> object:
     if code == _ARRAY:
         length = payload[0]
         dtype, shape = msgpack.unpackb(payload[1 : 1 + length])

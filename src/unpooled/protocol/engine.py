@@ -29,7 +29,7 @@ class Engine(Protocol):
         """Names of the sites, in a fixed order."""
         ...
 
-    def go_on_without(self, site: str) -> None:
+    def exclude(self, site: str) -> None:
         """Exclude a site from now on; the study restarts with the remaining sites."""
         ...
 

@@ -53,7 +53,7 @@ class Described(Reply):
 
 @dataclass(frozen=True)
 class Summary(Reply):
-    """Reveals: number of rows; sums, then centred products, of the columns; skewness and kurtosis, rounded."""
+    """Reveals: number of rows; sums and centred products of the columns; skewness and kurtosis, rounded."""
 
     reveals: ClassVar[str] = (
         "number of rows; mean, sd and correlations of the columns at this site, skewness and kurtosis to one "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,12 @@ Arrays = dict[str, Any]
 
 class Record:
     """Base class of every dataclass that the codec may encode; the codec finds subclasses by name."""
+
+
+def field_values(value: object) -> dict[str, object]:
+    """The fields of a dataclass by name, as they are."""
+    assert is_dataclass(value)
+    return {item.name: getattr(value, item.name) for item in fields(value)}
 
 
 @jax.tree_util.register_dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -10,16 +10,31 @@ import pandas as pd
 from unpooled.diagnostics.borrowed_strength import borrowed
 from unpooled.diagnostics.missingness import missing_shares
 from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, of_result
+from unpooled.disclosure.reveals import Sent
 from unpooled.errors import UnpooledError
 from unpooled.estimators import Estimator
 from unpooled.maths.e_value import of_difference, of_means
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
 from unpooled.report import words
+from unpooled.report.json_types import (
+    CostContent,
+    DiagnosticsContent,
+    RefutationContent,
+    ReportContent,
+    ReportCost,
+    ResultContent,
+    Rows,
+    SentByKind,
+    StudyCard,
+)
 
 
 def report_content(
-    model: Estimator, result: dict[str, Any], curves: pd.DataFrame | None, refutation: dict[str, Any] | None
-) -> dict[str, Any]:
+    model: Estimator,
+    result: ResultContent,
+    curves: pd.DataFrame | None,
+    refutation: RefutationContent | None,
+) -> ReportContent:
     """The report's content, from a model, its result.json and the optional files of its results folder."""
     outcome = model.result_
     hidden = result["hidden"]
@@ -64,7 +79,7 @@ def study_diagnostics(model: Estimator) -> tuple[StudyDiagnostics | None, str]:
         return None, f"{error.expected}: {error.found}. {error.remedy}."
 
 
-def card(result: dict[str, Any]) -> dict[str, Any]:
+def card(result: ResultContent) -> StudyCard:
     """What was estimated, and everything needed to repeat the study."""
     return {
         "name": result["study"],
@@ -81,28 +96,34 @@ def card(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def tables(diagnostics: StudyDiagnostics) -> dict[str, Any]:
+def tables(diagnostics: StudyDiagnostics) -> DiagnosticsContent:
     """The data frames of the diagnostics as records."""
-    frames = ("checks", "table_one", "weights", "balance", "overlap", "sites", "leave_one_out", "comparators")
-    found: dict[str, Any] = {name: records(getattr(diagnostics, name)) for name in frames}
     return {
-        **found,
+        "checks": records(diagnostics.checks),
+        "table_one": records(diagnostics.table_one),
+        "weights": records(diagnostics.weights),
+        "balance": records(diagnostics.balance),
+        "overlap": records(diagnostics.overlap),
+        "sites": records(diagnostics.sites),
+        "leave_one_out": records(diagnostics.leave_one_out),
+        "comparators": records(diagnostics.comparators),
         "heterogeneity": diagnostics.heterogeneity,
         "outside_support": diagnostics.outside_support,
         "extreme": diagnostics.extreme,
     }
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def records(frame: pd.DataFrame) -> Rows:
+    """The rows of a data frame, by column name."""
     return [{str(key): value for key, value in row.items()} for row in frame.to_dict("records")]
 
 
-def left(by_site: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def left(by_site: Mapping[str, list[Sent]]) -> list[SentByKind]:
     """What left the sites, by kind of message; `cost` has the bytes by site."""
-    kinds: dict[str, dict[str, Any]] = {}
+    kinds: dict[str, SentByKind] = {}
     for entries in by_site.values():
         for entry in entries:
-            empty = {"kind": entry["kind"], "reveals": entry["reveals"], "sites": 0, "count": 0, "bytes": 0}
+            empty = SentByKind(kind=entry["kind"], reveals=entry["reveals"], sites=0, count=0, bytes=0)
             kind = kinds.setdefault(entry["kind"], empty)
             kind["sites"] += 1
             kind["count"] = max(kind["count"], entry["count"])
@@ -110,7 +131,7 @@ def left(by_site: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     return list(kinds.values())
 
 
-def _cost(cost: dict[str, Any]) -> dict[str, Any]:
+def _cost(cost: CostContent) -> ReportCost:
     return {
         "rounds": cost["rounds"],
         "seconds": cost["seconds"],
@@ -121,31 +142,32 @@ def _cost(cost: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _square(shares: pd.DataFrame | None, hidden: dict[str, str]) -> list[dict[str, Any]] | None:
+def _square(shares: pd.DataFrame | None, hidden: dict[str, str]) -> Rows | None:
     if shares is None:
         return None
     shown = shares.drop(index=list(hidden), columns=list(hidden), errors="ignore")
     return None if shown.empty else records(shown.reset_index())
 
 
-def _missing(model: Estimator, hidden: dict[str, str]) -> list[dict[str, Any]]:
+def _missing(model: Estimator, hidden: dict[str, str]) -> Rows:
     shares = missing_shares(model.result_.scaling, model.result_.sites, hidden)
     return [] if shares is None else records(shares.reset_index(names="site"))
 
 
-def _e_value(model: Estimator, result: dict[str, Any]) -> dict[str, float] | None:
+def _e_value(model: Estimator, result: ResultContent) -> dict[str, float] | None:
     """The E-values of the estimate and of the interval's limit closest to no effect."""
-    numbers = (result["ate"], result["sd"], *result["ate_interval"])
-    if not all(value is not None and np.isfinite(value) for value in numbers):
+    ate, sd, (lower, upper) = result["ate"], result["sd"], result["ate_interval"]
+    if ate is None or sd is None or lower is None or upper is None:
+        return None
+    if not np.isfinite([ate, sd, lower, upper]).all():
         return None
     scaling, statistics = model.result_.scaling, model.result_.diagnostic_statistics
     if result["columns"]["family"] == "continuous":
-        found = of_difference(result["ate"], result["sd"], scaling.outcome_sd)
+        found = of_difference(ate, sd, scaling.outcome_sd)
     elif not isinstance(statistics, DiagnosticStatistics):
         return None
     else:
         arms = np.asarray(statistics.summed["arms"])
         share = float(arms[1] / arms.sum())
-        lower, upper = result["ate_interval"]
-        found = of_means(result["ate"], lower, upper, scaling.outcome_mean, share)
+        found = of_means(ate, lower, upper, scaling.outcome_mean, share)
     return {"estimate": found.estimate, "interval": found.interval}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -66,8 +65,9 @@ def long(histories: dict[str, list[float]], slopes: dict[str, list[float]]) -> p
     return pd.DataFrame(rows, columns=["structure", "evaluation", "objective", "gradient"])
 
 
-def traffic_table(cost: dict[str, Any]) -> pd.DataFrame:
+def traffic_table(up: Mapping[str, int], down: Mapping[str, int]) -> pd.DataFrame:
     """Bytes sent (`up`) and received (`down`) by each site, in the study's order."""
-    sites = list(cost["bytes_up"])
-    up, down = ([cost[f"bytes_{way}"][site] for site in sites] for way in ("up", "down"))
-    return pd.DataFrame({"site": sites, "up": up, "down": down})
+    sites = list(up)
+    return pd.DataFrame(
+        {"site": sites, "up": [up[site] for site in sites], "down": [down[site] for site in sites]}
+    )

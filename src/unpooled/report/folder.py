@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -15,11 +16,13 @@ import tomlkit
 from unpooled.errors import ResultsError
 from unpooled.estimators import Estimator
 from unpooled.report.content import report_content
+from unpooled.report.json_types import RefutationContent, ResultContent
 from unpooled.report.page import page
 from unpooled.report.profiles import profiles
 from unpooled.report.report_figures import draw_report_figures
 from unpooled.study import Source, Study
 
+T = TypeVar("T")
 PAGE, NUMBERS, EFFECTS, REFUTATION = "report.html", "report.json", "effects.csv", "refutation.json"
 
 
@@ -30,7 +33,7 @@ def write_profiles(model: Estimator, folder: Path) -> None:
         found.to_csv(folder / EFFECTS, index=False)
 
 
-def write_report(model: Estimator, result: dict[str, Any], folder: Path) -> Path:
+def write_report(model: Estimator, result: ResultContent, folder: Path) -> Path:
     """Write the report of a results folder; the same results always give the same files."""
     content = finite(report_content(model, result, _profiles(folder / EFFECTS), _refutation(folder)))
     figures = draw_report_figures(model, content, folder / "figures")
@@ -39,13 +42,13 @@ def write_report(model: Estimator, result: dict[str, Any], folder: Path) -> Path
     return folder / PAGE
 
 
-def report_alone(model: Estimator, result: dict[str, Any]) -> str:
+def report_alone(model: Estimator, result: ResultContent) -> str:
     """The report of a model without a results folder, as HTML."""
     content = finite(report_content(model, result, profiles(model), None))
     return page(content, draw_report_figures(model, content, None))
 
 
-def read_result(folder: Path) -> dict[str, Any]:
+def read_result(folder: Path) -> ResultContent:
     """The content of result.json of a finished study."""
     try:
         return json.loads((folder / "result.json").read_text(encoding="utf-8"))
@@ -57,7 +60,7 @@ def read_result(folder: Path) -> dict[str, Any]:
         ) from None
 
 
-def write_json(content: dict[str, Any], path: Path) -> None:
+def write_json(content: Mapping[str, object], path: Path) -> None:
     path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
@@ -65,24 +68,31 @@ def _profiles(path: Path) -> pd.DataFrame | None:
     """Read names as text: a covariate or a site may be called 'NA' or '1'."""
     if not path.exists():
         return None
-    read: Any = {"dtype": {"covariate": str, "site": str}, "keep_default_na": False}
-    read["na_values"] = {name: [""] for name in ("value", "effect", "lower", "upper")}
-    return pd.read_csv(path, **read)
+    return pd.read_csv(
+        path,
+        dtype={"covariate": str, "site": str},
+        keep_default_na=False,
+        na_values={name: [""] for name in ("value", "effect", "lower", "upper")},
+    )
 
 
-def _refutation(folder: Path) -> dict[str, Any] | None:
+def _refutation(folder: Path) -> RefutationContent | None:
     path = folder / REFUTATION
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def finite(value: Any) -> Any:
+def finite(value: T) -> T:
     """Convert to JSON-compatible values: arrays become lists, and non-finite numbers become null."""
+    return cast(T, _finite(value))
+
+
+def _finite(value: object) -> object:
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, dict):
-        return {str(key): finite(part) for key, part in value.items()}
+        return {str(key): _finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(part) for part in value]
+        return [_finite(part) for part in value]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -103,7 +113,7 @@ def study_file(study: Study, folder: Path) -> str:
     return tomlkit.dumps({name: section for name, section in sections.items() if section})
 
 
-def _source(source: Source, folder: Path) -> dict[str, Any]:
+def _source(source: Source, folder: Path) -> dict[str, object]:
     values = source.model_dump(mode="json", exclude_none=True)
     if "path" in values:
         values["path"] = _relative(values["path"], folder)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from functools import reduce
 from math import floor, log10
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from unpooled.report.json_types import ReportContent
 from unpooled.report.report_figures import MOST, ReportFigure
 
 TEMPLATE = "report.html.jinja"
 
 
-def page(content: dict[str, Any], figures: dict[str, ReportFigure]) -> str:
+def page(content: ReportContent, figures: dict[str, ReportFigure]) -> str:
     """Render the content of report.json and the figures; every number carries its path in report.json."""
     environment = Environment(
         loader=PackageLoader("unpooled.report", "templates"),
@@ -33,13 +32,18 @@ def page(content: dict[str, Any], figures: dict[str, ReportFigure]) -> str:
     return template.render(**content, **helpers)
 
 
-def _at(content: Any, path: str) -> Any:
-    return reduce(
-        lambda tree, key: tree[int(key) if isinstance(tree, list) else key], path.split("/"), content
-    )
+def _at(content: object, path: str) -> float | None:
+    for key in path.split("/"):
+        if isinstance(content, list):
+            content = content[int(key)]
+        else:
+            assert isinstance(content, dict)
+            content = content[key]
+    assert content is None or isinstance(content, int | float)
+    return content
 
 
-def _number(value: Any, path: str, form: str) -> Markup:
+def _number(value: float | None, path: str, form: str) -> Markup:
     """The number rounded for reading, with its exact value and its path in report.json as attributes."""
     if value is None:
         return Markup('<span class="none" title="withheld or not available">–</span>')

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,7 @@ from unpooled.report.figures import (
     propensities,
 )
 from unpooled.report.figures import convergence as convergence_figure
+from unpooled.report.figures.style import OutcomeName
 from unpooled.study import ALL_SITES, Study
 
 if TYPE_CHECKING:
@@ -235,8 +236,14 @@ def leave_one_out(
     """
     frame = _not_empty(diagnostics.leave_one_out, "estimates without each site")
     simple = diagnostics.comparators.set_index("estimator").loc[NAMES["aipw"]]
-    known: dict[str, Any] = {name: float(simple[name]) for name in ("estimate", "lower", "upper")}
-    return heterogeneity.leave_one_out(frame, **known | _words(study), ax=ax)
+    return heterogeneity.leave_one_out(
+        frame,
+        estimate=float(simple["estimate"]),
+        lower=float(simple["lower"]),
+        upper=float(simple["upper"]),
+        **_words(study),
+        ax=ax,
+    )
 
 
 def comparators(
@@ -359,7 +366,8 @@ def traffic(model: Estimator, *, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
         The axes with the figure.
     """
-    return costs.traffic(traffic_table(model.result_.cost), ax=ax)
+    cost = model.result_.cost
+    return costs.traffic(traffic_table(cost.bytes_up, cost.bytes_down), ax=ax)
 
 
 def sensitivity(found: Shifted, *, ax: Axes | None = None) -> Axes:
@@ -380,7 +388,7 @@ def sensitivity(found: Shifted, *, ax: Axes | None = None) -> Axes:
     return curves.sensitivity(found.curve, found.tipping, column=found.column, ax=ax)
 
 
-def _words(study: Study | None) -> dict[str, Any]:
+def _words(study: Study | None) -> OutcomeName:
     if study is None:
         return {"outcome": "the outcome"}
     return {"outcome": study.columns.outcome, "unit": study.columns.outcome_unit}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pandas as pd
 
 from unpooled.effects.summary import interval
 from unpooled.estimators import Estimator
+from unpooled.protocol.records import Scaling
 from unpooled.study import ColumnSchema, Schema
 
 POINTS, REACH = 25, 1.64
@@ -48,7 +49,7 @@ def profiles(model: Estimator) -> pd.DataFrame | None:
 
 
 def _along(
-    column: ColumnSchema, schema: Schema, scaling: Any, typical: dict[str, Any]
+    column: ColumnSchema, schema: Schema, scaling: Scaling, typical: dict[str, object]
 ) -> tuple[np.ndarray, pd.DataFrame]:
     place = schema.features.index(column.name)
     mean, sd = float(scaling.mean[place]), float(scaling.sd[place])
@@ -56,7 +57,7 @@ def _along(
     return values, pd.DataFrame({**typical, column.name: values}, index=range(POINTS))
 
 
-def _typical(schema: Schema, scaling: Any) -> dict[str, Any]:
+def _typical(schema: Schema, scaling: Scaling) -> dict[str, object]:
     """Means of numeric covariates, the most frequent level of others; incomplete columns are missing."""
     mean, place, found = np.asarray(scaling.mean), 0, {}
     for column in schema.covariates:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -33,6 +32,8 @@ from unpooled.report.figures import (
     missing_values,
     propensities,
 )
+from unpooled.report.figures.style import OutcomeName
+from unpooled.report.json_types import Answer, DiagnosticsContent, MainEstimate, ReportContent, Rows
 from unpooled.study import ALL_SITES
 
 NAMED = 12
@@ -53,7 +54,7 @@ class ReportFigure:
 
 
 def draw_report_figures(
-    model: Estimator, content: dict[str, Any], folder: Path | None
+    model: Estimator, content: ReportContent, folder: Path | None
 ) -> dict[str, ReportFigure]:
     """The report's figures by name, in their order on the page; also written to `folder` if it is given."""
     found = {}
@@ -73,10 +74,10 @@ ENDS = ("estimate", "lower", "upper")
 Drawn = tuple[str, Axes, pd.DataFrame, str]
 
 
-def _drawn(model: Estimator, content: dict[str, Any]) -> Iterator[Drawn]:
+def _drawn(model: Estimator, content: ReportContent) -> Iterator[Drawn]:
     hidden = list(content["hidden"])
     study = content["study"]
-    on: dict[str, Any] = {"outcome": study["outcome"], "unit": study["outcome_unit"]}
+    on = OutcomeName(outcome=study["outcome"], unit=study["outcome_unit"])
     summary = model.summary().drop(index=hidden)
     curved = summary if len(summary) <= MOST else summary.tail(1)
     density = densities(model, [str(site) for site in curved.index[:-1]])
@@ -89,7 +90,7 @@ def _drawn(model: Estimator, content: dict[str, Any]) -> Iterator[Drawn]:
     text = f"Forest plot of the average effect by site. {_effects(summary)}"
     yield "forest", average.forest(summary, **on), summary.reset_index(), text
     if content["diagnostics"] is not None:
-        yield from _diagnostics(content, on)
+        yield from _diagnostics(content["diagnostics"], content["answer"], on)
     yield from _profiles(content, on)
     if content["borrowed"] is not None:
         shares = pd.DataFrame(content["borrowed"]).set_index("site")
@@ -115,13 +116,13 @@ def _drawn(model: Estimator, content: dict[str, Any]) -> Iterator[Drawn]:
         text = f"The objective at each evaluation, relative to its final value. Evaluations: {ends}."
         lengths = slopes(model)
         yield "convergence", convergence.convergence(past, lengths), long(past, lengths), text
-    table = traffic_table(content["cost"])
+    cost = content["cost"]
+    table = traffic_table(cost["bytes_up"], cost["bytes_down"])
     text = f"Bytes sent and received by each of {len(table)} sites: {_reach(table, 'up')} sent by a site."
     yield "bytes", costs.traffic(_largest(table, table["up"].to_numpy(float))), table, text
 
 
-def _diagnostics(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]:
-    diagnostics, answer = content["diagnostics"], content["answer"]
+def _diagnostics(diagnostics: DiagnosticsContent, answer: Answer, on: OutcomeName) -> Iterator[Drawn]:
     histogram = _frame(diagnostics["overlap"], "people")
     overall = histogram["site"] == ALL_SITES
     text = (
@@ -151,13 +152,15 @@ def _diagnostics(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]
     if diagnostics["leave_one_out"]:
         without = _frame(diagnostics["leave_one_out"], *ENDS)
         simple = frame.set_index("estimator").loc[NAMES["aipw"]]
-        whole = {name: float(simple[name]) for name in ENDS}
+        whole = MainEstimate(
+            estimate=float(simple["estimate"]), lower=float(simple["lower"]), upper=float(simple["upper"])
+        )
         shown = _largest(without, np.abs(without["estimate"].to_numpy(float) - whole["estimate"]))
         text = f"Leave-one-site-out analysis of the doubly robust estimate: {_reach(without, 'estimate')}."
         yield "leave_one_out", heterogeneity.leave_one_out(shown, **whole, **on), without, text
 
 
-def _profiles(content: dict[str, Any], on: dict[str, Any]) -> Iterator[Drawn]:
+def _profiles(content: ReportContent, on: OutcomeName) -> Iterator[Drawn]:
     if not content["effects"]:
         return
     effects = _frame(content["effects"], "value", "effect", "lower", "upper")
@@ -182,7 +185,7 @@ def _effects(summary: pd.DataFrame) -> str:
     return "; ".join(texts) + "."
 
 
-def _frame(rows: list[dict[str, Any]], *numbers: str) -> pd.DataFrame:
+def _frame(rows: Rows, *numbers: str) -> pd.DataFrame:
     """A data frame from JSON records, where null in a numeric column means a missing number."""
     return pd.DataFrame(rows).astype(dict.fromkeys(numbers, float))
 

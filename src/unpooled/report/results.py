@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import pandas as pd
 
@@ -19,12 +19,14 @@ from unpooled.coordinator.result import StudyResult
 from unpooled.diagnostics.borrowed_strength import study_bounds
 from unpooled.diagnostics.study_diagnostics import hidden_sites
 from unpooled.disclosure.by_site import withhold
-from unpooled.disclosure.reveals import Line, cost, left
+from unpooled.disclosure.reveals import Cost, Line, cost, left
 from unpooled.errors import ResultsError
 from unpooled.estimators import Estimator
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
+from unpooled.report.content import records
 from unpooled.report.folder import finite, report_alone, study_file, write_json, write_profiles, write_report
+from unpooled.report.json_types import CostContent, MinimaxBound, ResultContent, SiteEffect
 from unpooled.study import ALL_SITES
 
 CHECKPOINT, JOURNAL, RESULT = "checkpoint.msgpack", "journal.jsonl", "result.json"
@@ -107,7 +109,7 @@ def _write(model: Estimator, folder: Path) -> None:
     write_json(content, folder / RESULT)
 
 
-def result(model: Estimator, lines: list[Line] | None = None) -> dict[str, Any]:
+def result(model: Estimator, lines: list[Line] | None = None) -> ResultContent:
     """Every number of a study as JSON-compatible values; effects are in the outcome's unit."""
     outcome = model.result_
     study = outcome.study
@@ -123,9 +125,12 @@ def result(model: Estimator, lines: list[Line] | None = None) -> dict[str, Any]:
         "outcome": study.columns.outcome,
         "outcome_unit": study.columns.outcome_unit,
         "treatment": study.columns.treatment,
-        "columns": study.columns.model_dump(
-            mode="json", include={"covariates", "incomplete", "family", "units"}
-        ),
+        "columns": {
+            "covariates": list(study.columns.covariates),
+            "incomplete": list(study.columns.incomplete),
+            "family": study.columns.family,
+            "units": study.columns.units,
+        },
         "people": int(overall["n"]),
         "site_count": len(outcome.sites),
         "sites": _sites(model, hidden),
@@ -137,7 +142,7 @@ def result(model: Estimator, lines: list[Line] | None = None) -> dict[str, Any]:
         "study_hash": study.hash,
         "structure_weights": diagnostics.get("weights", {}),
         "diagnostics": diagnostics,
-        "minimax_bounds": [] if bounds is None else bounds.to_dict("records"),
+        "minimax_bounds": [] if bounds is None else cast(list[MinimaxBound], records(bounds)),
         "cost": _cost(outcome, lines),
         "versions": versions(),
     }
@@ -150,21 +155,31 @@ def write_report_alone(model: Estimator, path: Path) -> Path:
     return path
 
 
-def _sites(model: Estimator, hidden: dict[str, str]) -> list[dict[str, Any]]:
+def _sites(model: Estimator, hidden: dict[str, str]) -> list[SiteEffect]:
     """The table by site, without the overall row."""
     frame = model.summary(alpha=ALPHA).drop(index=[ALL_SITES, *hidden])
-    return [{str(key): value for key, value in row.items()} for row in frame.reset_index().to_dict("records")]
+    return cast(list[SiteEffect], records(frame.reset_index()))
 
 
-def _cost(outcome: StudyResult, lines: list[Line] | None) -> dict[str, Any]:
+def _cost(outcome: StudyResult, lines: list[Line] | None) -> CostContent:
     if lines is None:
-        return dict(outcome.cost)
+        return _cost_content(outcome.cost)
     method = methods.find(outcome.study.method.name)
     settings = methods.settings_of(method, outcome.study.method.settings)
     stages = diagnostic_rounds.joined(
         method.stages(settings, outcome.context), outcome.scaling, outcome.study.diagnostics
     )
-    return {**cost(lines, outcome.sites), "left": left(lines, stages)}
+    return {**_cost_content(cost(lines, outcome.sites)), "left": left(lines, stages)}
+
+
+def _cost_content(found: Cost) -> CostContent:
+    return {
+        "rounds": found.rounds,
+        "rounds_without_bytes": found.rounds_without_bytes,
+        "seconds": found.seconds,
+        "bytes_down": found.bytes_down,
+        "bytes_up": found.bytes_up,
+    }
 
 
 def _lines(model: Estimator, folder: Path) -> list[Line] | None:

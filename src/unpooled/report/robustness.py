@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
@@ -14,6 +13,7 @@ from unpooled.coordinator.checkpoint import writing
 from unpooled.report.figure_files import keep
 from unpooled.report.figures import style
 from unpooled.report.figures.style import literal, new_axes, zero
+from unpooled.report.json_types import MainEstimate, RefutationContent
 from unpooled.study import Study
 
 FILES = ("refutation.json", "refutation.csv", "figures/refutation.png", "figures/refutation.csv")
@@ -24,7 +24,7 @@ BESIDE = {"negative_control": "in its own unit", "noise_correlation": "range"}
 """Notes on checks whose rows are not on the same scale as the others."""
 
 
-def write_refutation(content: dict[str, Any], table: pd.DataFrame, study: Study, folder: Path) -> None:
+def write_refutation(content: RefutationContent, table: pd.DataFrame, study: Study, folder: Path) -> None:
     """Write all files of the robustness checks; refutation.json is written last and marks completeness."""
     columns, shown = study.columns, drawn(content["main"], table)
     with writing(folder):
@@ -35,7 +35,7 @@ def write_refutation(content: dict[str, Any], table: pd.DataFrame, study: Study,
         (folder / FILES[0]).write_text(text + "\n", encoding="utf-8")
 
 
-def drawn(main: dict[str, float], table: pd.DataFrame) -> pd.DataFrame:
+def drawn(main: MainEstimate, table: pd.DataFrame) -> pd.DataFrame:
     """test, estimate, lower, upper, worrying: the main analysis, then every check that has an estimate."""
     columns = ["test", "estimate", "lower", "upper", "worrying"]
     first = pd.DataFrame([{**main, "test": MAIN, "worrying": False}], columns=columns)

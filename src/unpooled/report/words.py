@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from unpooled.report.json_types import ResultContent
 
 METHODS = {
     "fedci": "FedCI: a Gaussian-process model of both potential outcomes, fitted across all sites",
@@ -51,17 +51,18 @@ LIMITS = (
 )
 
 
-def sentence(content: dict[str, Any]) -> str:
+def sentence(content: ResultContent) -> str:
     """The average effect and its interval in one sentence, from the content of result.json."""
     people, sites = content["people"], content["site_count"]
     over = f"estimated from {people:,} people at {sites} site{'s' if sites != 1 else ''}."
     lower, upper = content["ate_interval"]
-    if None in (content["ate"], lower, upper):
+    ate = content["ate"]
+    if ate is None or lower is None or upper is None:
         what = f"the average effect of '{content['treatment']}' on '{content['outcome']}'"
         return f"The fit gave no finite number for {what}, {over}"
     unit = f" {content['outcome_unit']}" if content["outcome_unit"] else ""
     return (
-        f"'{content['treatment']}' changes '{content['outcome']}' by {content['ate']:+.3g}{unit} on average "
+        f"'{content['treatment']}' changes '{content['outcome']}' by {ate:+.3g}{unit} on average "
         f"({content['interval_probability']:.0%} interval {lower:.3g} to {upper:.3g}), {over}"
     )
 

@@ -46,7 +46,7 @@ class Approvals:
 
     def decide(self, study: Study, *, approved: bool) -> Decision:
         """Record a decision, replacing an earlier one on the same study."""
-        study = methods.spelled_out(study)
+        study = methods.with_explicit_settings(study)
         others = {key: decision for key, decision in self._read().items() if key != study.hash}
         when = datetime.now(UTC).isoformat(timespec="seconds")
         decision = Decision(approved=approved, when=when, study=_question(study))
@@ -56,7 +56,7 @@ class Approvals:
 
     def standing(self, study: Study) -> Standing:
         """The decision on this study, or on an approved study of the same name."""
-        study = methods.spelled_out(study)
+        study = methods.with_explicit_settings(study)
         decisions = self._read()
         if study.hash in decisions:
             return Standing(decisions[study.hash])
@@ -67,7 +67,7 @@ class Approvals:
 
     def require(self, study: Study) -> None:
         """Refuse a study that was not approved in exactly this form."""
-        study = methods.spelled_out(study)
+        study = methods.with_explicit_settings(study)
         decision, earlier, changed = self.standing(study)
         if decision is not None and decision.approved:
             return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unpooled.errors import LimitRefusal, MessageError, ResultsError, UnpooledError
 from unpooled.maths.linear_algebra import one_blas_thread
-from unpooled.methods.method import spelled_out
+from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Answered, Asked, digest, open_question
 from unpooled.protocol.messages import Message, Question, Refusal
@@ -109,7 +109,7 @@ def refusal(error: UnpooledError) -> Refusal:
 
 def _study(asked: Asked) -> Study:
     try:
-        return spelled_out(Study(**json.loads(asked.study)))
+        return with_explicit_settings(Study(**json.loads(asked.study)))
     except (ValueError, TypeError):
         raise MessageError(
             "a question must come with its study",

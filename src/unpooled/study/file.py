@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from unpooled.errors import StudyError, nearest
 from unpooled.study.study import Source, Study
@@ -119,7 +118,7 @@ def _text(path: Path) -> str:
     raise StudyError("the study file must be readable", found=f"{found}: {path}", remedy=remedy)
 
 
-def _parse(text: str, path: Path) -> dict[str, Any]:
+def _parse(text: str, path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -132,7 +131,7 @@ def _parse(text: str, path: Path) -> dict[str, Any]:
     )
 
 
-def _require_known(given: dict[str, Any], known: tuple[str, ...], place: str) -> None:
+def _require_known(given: dict[str, object], known: tuple[str, ...], place: str) -> None:
     for key in given:
         if key not in known:
             raise StudyError(

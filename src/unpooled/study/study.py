@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -76,7 +75,7 @@ class MethodSpec(BaseModel):
     name: str = "fedci"
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """All keys except the name."""
         return dict(self.model_extra or {})
 
@@ -157,7 +156,7 @@ class Study(BaseModel):
     method: MethodSpec = MethodSpec()
     sites: dict[str, Source] = Field(default_factory=dict)
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, **values: object) -> None:
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -194,6 +193,14 @@ class Study(BaseModel):
             if name.strip().casefold() == ALL_SITES:
                 raise ValueError(f"a site called '{name}', which is the label of all sites together")
         return value
+
+    def with_changes(self, **changes: object) -> Study:
+        """The study with some of its fields replaced, validated like a new one.
+
+        >>> Study(treatment="quit", outcome="weight", covariates=["age"]).with_changes(seed=3).seed
+        3
+        """
+        return Study(**{**self.model_dump(), **changes})
 
     @property
     def hash(self) -> str:

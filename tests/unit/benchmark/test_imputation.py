@@ -107,7 +107,7 @@ def test_what_was_seen_of_others_is_guessed_better_than_by_means(holed: Case) ->
 
 
 def test_categories_become_flags_that_are_filled_too() -> None:
-    case = simulated("causalfi", 1, sites=2, rows=60, test=10, valid=5, kinds="mixed")
+    case = simulated("causalfi", 1, sites=2, rows=60, test=10, valid=5, options={"kinds": "mixed"})
     filled, _ = imputation.iterative(case, 1)
     frame = filled.train["site1"]
     assert {"u3_low", "u3_middle"} <= set(frame.columns) and not {"u3", "u3_high"} & set(frame.columns)

@@ -39,12 +39,12 @@ def test_a_resumed_study_costs_what_both_parts_cost():
     first = [line(1, "describe", 5), line(2, "ridge: statistics", 7)]
     again = [line(1, "describe", replayed=True), line(2, "ridge: statistics", replayed=True)]
     found = cost([*first, *again, line(3, "ridge: statistics", 8)], ["north"])
-    assert found["rounds"] == 3
-    assert found["rounds_without_bytes"] == 0
-    assert found["bytes_up"] == {"north": 20}
-    assert found["bytes_down"] == {"north": 200}
+    assert found.rounds == 3
+    assert found.rounds_without_bytes == 0
+    assert found.bytes_up == {"north": 20}
+    assert found.bytes_down == {"north": 200}
 
 
 def test_a_round_whose_bytes_were_never_recorded_is_counted_as_such():
     found = cost([line(1, "describe", 5), line(2, "ridge: statistics", replayed=True)], ["north"])
-    assert found["rounds_without_bytes"] == 1
+    assert found.rounds_without_bytes == 1

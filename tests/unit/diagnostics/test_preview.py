@@ -20,7 +20,7 @@ def test_every_kind_of_message_is_named_with_what_it_reveals(found):
     assert all(one.reveals for one in found.leaving)
 
 
-def test_the_foreseen_size_is_that_of_the_arrays(found):
+def test_the_expected_size_is_that_of_the_arrays(found):
     # Per arm: 15 numbers of the packed 5 by 5 Gram matrix, 5 products, 1 square; for the whole and 4 folds.
     ridge = next(one for one in found.leaving if one.kind == "ridge: statistics")
     assert ridge.size == 2 * (15 + 5 + 1) * 8 * 5

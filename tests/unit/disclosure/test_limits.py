@@ -16,7 +16,6 @@ from unpooled.disclosure.limits import NONE, Limits, check_cells, check_paramete
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import LimitRefusal
 from unpooled.methods import method as methods
-from unpooled.methods.fedci import METHOD
 from unpooled.protocol.messages import Adopt, Refusal
 from unpooled.site.answer import answer
 from unpooled.study import Study
@@ -35,8 +34,7 @@ def _table(rows: int, *, treated: int | None = None, ones: int | None = None) ->
 
 def _adoption(agreement: Agreement, values: dict[str, Any]) -> Adopt:
     study = methods.with_settings(STUDY, "fedci", values)
-    context = METHOD.context(METHOD.Settings(**values), agreement.scaling, 0)
-    return adoption(study, agreement.schema, agreement.scaling, context)
+    return adoption(study, agreement.schema, agreement.scaling)
 
 
 def _adopt(tables: dict[str, pd.DataFrame], limits: Limits, structure: str = "projection") -> None:

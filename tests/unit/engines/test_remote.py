@@ -114,7 +114,7 @@ def test_a_site_that_fails_twice_is_given_up(transport: Fake, fault: Fault, reas
     with pytest.raises(SiteLost, match=reason) as raised:
         engine.exchange(QUESTION)
     assert raised.value.site == "south"
-    engine.go_on_without("south")
+    engine.exclude("south")
     replies, _ = engine.exchange(QUESTION)
     assert tuple(replies) == engine.sites == ("north", "east")
 

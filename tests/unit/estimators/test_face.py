@@ -21,7 +21,7 @@ STUDY = Study(treatment="w", outcome="y", covariates=["a"], sites={"n": "north.c
 
 
 def _result() -> StudyResult:
-    study = Study(**{**STUDY.model_dump(), "seed": 4, "method": {"name": "fedci", "draws": 30}})
+    study = STUDY.with_changes(seed=4, method={"name": "fedci", "draws": 30})
     context = FedCIContext(np.eye(1), np.zeros((2, 2)), np.zeros((5, 1)), exact=True, large=False, share=1.0)
     return records.model(
         study,
@@ -55,7 +55,7 @@ def test_a_study_file_names_its_estimator() -> None:
 
 
 def _asking(settings: dict[str, int]) -> Study:
-    return Study(**{**STUDY.model_dump(), "seed": 9, "method": {"name": "fedci", **settings}})
+    return STUDY.with_changes(seed=9, method={"name": "fedci", **settings})
 
 
 def test_averages_weigh_sites_by_their_people() -> None:

@@ -185,9 +185,7 @@ def test_hidden_confounding_shows_in_a_negative_control() -> None:
 
 def test_a_control_of_zeros_and_ones_is_read_as_such(clean) -> None:
     flagged = {site: table.assign(flag=(table["before"] > 0).astype(int)) for site, table in clean.items()}
-    study = up.Study(
-        **{**STUDY.model_dump(), "columns": {**STUDY.columns.model_dump(), "units": {"y": "kg"}}}
-    )
+    study = STUDY.with_changes(columns={**STUDY.columns.model_dump(), "units": {"y": "kg"}})
     found = up.refute(up.AIPW(seed=3), study, flagged, tests=["e_value"], negative_control="flag")
     assert abs(found.table["estimate"][0]) < 1.0
     assert found.table["test"].tolist() == ["negative_control", "e_value"]

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from unpooled.maths.normal import given_seen
+from unpooled.maths.normal import given_observed
 
 SIZE = 6
 
@@ -19,7 +19,7 @@ def covariance() -> np.ndarray:
 
 def test_regression_and_spread_are_those_of_the_formula(covariance: np.ndarray) -> None:
     seen = np.random.default_rng(4).random((12, SIZE)) < 0.5
-    found = given_seen(jnp.asarray(covariance), jnp.asarray(seen, float))
+    found = given_observed(jnp.asarray(covariance), jnp.asarray(seen, float))
     for row, known in enumerate(seen):
         blocks = [covariance[np.ix_(a, b)] for a, b in ((~known, known), (known, known), (~known, ~known))]
         slopes = blocks[0] @ np.linalg.inv(blocks[1])
@@ -32,7 +32,7 @@ def test_regression_and_spread_are_those_of_the_formula(covariance: np.ndarray) 
 
 
 def test_all_seen_leaves_nothing_and_nothing_seen_leaves_all(covariance: np.ndarray) -> None:
-    found = given_seen(jnp.asarray(covariance), jnp.array([np.ones(SIZE), np.zeros(SIZE)]))
+    found = given_observed(jnp.asarray(covariance), jnp.array([np.ones(SIZE), np.zeros(SIZE)]))
     assert not np.asarray(found.root[0]).any()
     assert not np.asarray(found.regression).any()
     root = np.asarray(found.root[1])

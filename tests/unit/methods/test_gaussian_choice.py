@@ -36,4 +36,4 @@ def test_candidates_are_compared_by_held_out_density(confounding: str, latent: s
     assert all(np.isfinite(value) for value in density.values())
     assert told["chosen"] == max(density, key=lambda name: density[name])
     assert 0.0 < told["gaussian"]["acceptance"] <= 1.0
-    assert model.result_.cost["rounds"] <= 4 + METHOD.most_rounds(CausalRFFSettings(**settings))
+    assert model.result_.cost.rounds <= 4 + METHOD.most_rounds(CausalRFFSettings(**settings))

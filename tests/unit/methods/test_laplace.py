@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from unpooled.methods.fedci.fit import around, precision_of
+from unpooled.methods.fedci.fit import draw_about, precision_of
 
 
 def test_no_direction_spreads_beyond_its_prior() -> None:
@@ -24,7 +24,7 @@ def test_draws_have_the_precisions_covariance_with_students_tails() -> None:
     root = np.array([[2.0, 0.0, 0.0], [0.5, 1.0, 0.0], [-0.3, 0.2, 0.7]])
     precision = root @ root.T
     mode = {"a": np.array([1.0, -2.0]), "b": np.array([3.0])}
-    draws = around(mode, precision, 200_000, 1)
+    draws = draw_about(mode, precision, 200_000, 1)
     flat = np.concatenate([leaf.reshape(200_000, -1) for leaf in jax.tree.leaves(draws)], axis=1)
     np.testing.assert_allclose(flat.mean(axis=0), [1.0, -2.0, 3.0], atol=0.03)
     t_variance = 5 / 3

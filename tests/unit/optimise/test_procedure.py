@@ -62,7 +62,7 @@ def test_rounds_are_the_longest_procedures_not_the_sum() -> None:
     lengths = {"a": 2, "b": 5, "c": 3}
     result, asked = _play(side_by_side(*[_counting(name, n, closed) for name, n in lengths.items()]))
     assert len(asked) == 5
-    assert result == [[f"{name}{i}" for i in range(n)] for name, n in lengths.items()]
+    assert list(result) == [[f"{name}{i}" for i in range(n)] for name, n in lengths.items()]
     assert isinstance(asked[0], Together)
     assert isinstance(asked[4], Ask)  # the last one left asks alone
     assert sorted(closed) == ["a", "b", "c"]
@@ -70,7 +70,7 @@ def test_rounds_are_the_longest_procedures_not_the_sum() -> None:
 
 def test_a_procedure_without_questions_takes_no_round() -> None:
     result, asked = _play(side_by_side(_counting("a", 0, []), _counting("b", 1, [])))
-    assert (result, len(asked)) == ([[], ["b0"]], 1)
+    assert (result, len(asked)) == (([], ["b0"]), 1)
 
 
 def test_closing_closes_every_procedure() -> None:
@@ -110,7 +110,7 @@ def test_notes_are_for_watchers_and_do_not_travel() -> None:
     procedure = side_by_side(noted(_counting("a", 1, []), 7.0), noted(_counting("b", 1, []), 9.0))
     question = next(procedure)
     assert isinstance(question, Noted)
-    travelling, note = plain(question)
+    sent, note = plain(question)
     assert note == 7.0
-    assert isinstance(travelling, Together)
-    assert all(isinstance(part, Ask) for part in travelling.questions)
+    assert isinstance(sent, Together)
+    assert all(isinstance(part, Ask) for part in sent.questions)

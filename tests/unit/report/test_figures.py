@@ -59,7 +59,7 @@ def test_draws_that_are_all_the_same_can_still_be_drawn(model):
     ("largest", "unit"), [(900, "bytes"), (9_000, "kilobytes"), (9_000_000, "megabytes")]
 )
 def test_bytes_come_in_a_unit_people_read(largest, unit):
-    table = traffic_table({"bytes_up": {"a": largest}, "bytes_down": {"a": 1}})
+    table = traffic_table({"a": largest}, {"a": 1})
     assert isinstance(table, pd.DataFrame)
     assert costs.traffic(table).get_xlabel() == unit
 

@@ -44,7 +44,7 @@ from unpooled.site.effects import conditional_effects
 from unpooled.site.site import Site, folds
 from unpooled.study import Study, agree
 
-STUDY = methods.spelled_out(
+STUDY = methods.with_explicit_settings(
     Study(
         treatment="w",
         outcome="y",
@@ -72,7 +72,7 @@ def _questions(table: pd.DataFrame) -> list[Question]:
         Describe(STUDY.columns),
         Summarise(schema),
         Summarise(schema, Centre(np.zeros(3), np.zeros(0))),
-        adoption(STUDY, schema, scaling, METHOD.context(SETTINGS, scaling, 0)),
+        adoption(STUDY, schema, scaling),
         RIDGE,
         Together((RIDGE, RIDGE)),
         MissingPatterns(schema, np.zeros(4)),
@@ -158,8 +158,7 @@ def test_sites_standardise_by_the_numbers_of_all_of_them() -> None:
 
     def procedure() -> Any:
         agreement = yield from reach_agreement(STUDY)
-        context = METHOD.context(SETTINGS, agreement.scaling, 0)
-        yield adoption(STUDY, agreement.schema, agreement.scaling, context)
+        yield adoption(STUDY, agreement.schema, agreement.scaling)
 
     for _ in Conduct(procedure(), InProcess(sites)):
         pass

@@ -13,7 +13,7 @@ import pytest
 from oracle.records import scaling
 from unpooled.errors import ApprovalError, ResultsError
 from unpooled.methods.fedci import METHOD
-from unpooled.methods.method import spelled_out
+from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.messages import (
     Adopt,
     Ask,
@@ -37,7 +37,7 @@ VALUES: dict[str, Any] = {
     "covariates": ["a", "b"],
     "method": {"name": "fedci", "draws": 50},
 }
-STUDY = spelled_out(Study(**VALUES))
+STUDY = with_explicit_settings(Study(**VALUES))
 SCHEMA = Schema(
     covariates=(ColumnSchema(name="a", kind="numeric"), ColumnSchema(name="b", kind="binary")),
     control="0",
@@ -64,7 +64,7 @@ def test_an_approved_study_is_answered_until_it_is_refused(approvals: Approvals,
         approvals.require(STUDY)
 
 
-def test_where_the_tables_lie_and_spelled_out_defaults_change_nothing(approvals: Approvals) -> None:
+def test_locations_of_tables_and_explicit_defaults_change_nothing(approvals: Approvals) -> None:
     approvals.decide(STUDY, approved=True)
     approvals.require(Study(**VALUES, sites={"north": "elsewhere.csv"}))
     approvals.require(Study(**{**VALUES, "method": {"name": "fedci", **SETTINGS}}))

@@ -46,10 +46,9 @@ def adopt(small: pd.DataFrame, limits: Limits, *, diagnostics: bool) -> tuple[di
 
     def procedure() -> Any:
         agreement = yield from reach_agreement(STUDY)
-        context = METHOD.context(SETTINGS, agreement.scaling, 0)
         study = methods.with_settings(STUDY, "aipw", {"estimator": "difference"})
         study = study.model_copy(update={"diagnostics": diagnostics})
-        asked.append(adoption(study, agreement.schema, agreement.scaling, context))
+        asked.append(adoption(study, agreement.schema, agreement.scaling))
         yield asked[0]
 
     for _ in Conduct(procedure(), InProcess(sites)):
@@ -120,13 +119,15 @@ VALUES: dict[str, Any] = {
 SCHEMA = Schema(covariates=(ColumnSchema(name="a", kind="numeric"),), control="0", treated="1")
 SCALING = scaling(features=1)
 ADOPT = adoption(
-    methods.spelled_out(Study(**VALUES)), SCHEMA, SCALING, METHOD.context(METHOD.Settings(), SCALING, 0)
+    methods.with_explicit_settings(Study(**VALUES)),
+    SCHEMA,
+    SCALING,
 )
 
 
 @pytest.mark.parametrize("approved", [True, False])
 def test_a_site_answers_diagnostics_as_its_custodian_approved(approved: bool) -> None:
-    study = methods.spelled_out(Study(**VALUES, diagnostics=approved))
+    study = methods.with_explicit_settings(Study(**VALUES, diagnostics=approved))
     permit(study, replace(ADOPT, diagnostics=approved))
     otherwise = replace(ADOPT, diagnostics=not approved)
     for asked in (otherwise, Together((replace(ADOPT, diagnostics=approved), otherwise))):

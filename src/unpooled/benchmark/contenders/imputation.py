@@ -137,7 +137,7 @@ def imputed(
         )
         found, cost = estimator(seen, arrangement, seed)
         cost["fit_seconds"] += spent
-        return found if gives_average else _parted(found, len(case.test_truth)), cost
+        return found if gives_average else _split(found, len(case.test_truth)), cost
 
     return estimate
 
@@ -147,7 +147,7 @@ def _complete(case: Case, filled: Case) -> dict[str, pd.DataFrame]:
     return {site: filled.train[site].loc[frame.notna().all(axis=1)] for site, frame in case.train.items()}
 
 
-def _parted(found: Estimate, scored: int) -> Estimate:
+def _split(found: Estimate, scored: int) -> Estimate:
     """The predictions of the scored people, and the average of the training people, who come after them."""
     average = float(found.prediction[scored:].mean())
     return Estimate(found.imputation[:scored], found.prediction[:scored], ate=average)

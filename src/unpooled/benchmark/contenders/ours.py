@@ -61,8 +61,8 @@ def _fit(
     cost = model.result_.cost
     spent = {
         "fit_seconds": seconds,
-        "rounds": float(cost["rounds"]),
-        "megabytes": max(cost["bytes_up"].values()) / 1e6,
+        "rounds": float(cost.rounds),
+        "megabytes": max(cost.bytes_up.values()) / 1e6,
     }
     return Estimate(imputation, prediction.mean(axis=0), prediction, model.ate_draws()), spent
 

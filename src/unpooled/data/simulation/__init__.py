@@ -1,7 +1,5 @@
 """The simulated data of the paper: site tables with known true effects."""
 
-from typing import Any
-
 from unpooled.data.simulation import causal_fi, causal_rff, fedci
 from unpooled.data.simulation.simulation import Simulation, varying, write
 from unpooled.errors import StudyError, nearest
@@ -13,7 +11,7 @@ NAMES = tuple(_FAMILIES)
 
 
 def simulate(
-    name: str, *, sites: int, rows: int, seed: int, test_rows: int = 0, **options: Any
+    name: str, *, sites: int, rows: int, seed: int, test_rows: int = 0, **options: object
 ) -> Simulation:
     """Simulate the tables of a study with known true effects.
 

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 from unpooled.engines.nvflare.consortium import Identity
 
@@ -150,7 +149,7 @@ def write_job(folder: Path, name: str, sites: tuple[str, ...], address: str) -> 
     return job
 
 
-def _server_resources() -> dict[str, Any]:
+def _server_resources() -> dict[str, object]:
     storage = "{$" + STORAGE + "}"
     files = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
     scheduler = "nvflare.app_common.job_schedulers.job_scheduler.DefaultJobScheduler"
@@ -182,7 +181,7 @@ def _server_resources() -> dict[str, Any]:
     }
 
 
-def _site_resources() -> dict[str, Any]:
+def _site_resources() -> dict[str, object]:
     resources = "nvflare.app_common.resource_managers.gpu_resource_manager.GPUResourceManager"
     consumer = "nvflare.app_common.resource_consumers.gpu_resource_consumer.GPUResourceConsumer"
     launcher = "nvflare.app_common.job_launcher.client_process_launcher.ClientProcessJobLauncher"
@@ -202,7 +201,7 @@ def _site_resources() -> dict[str, Any]:
     }
 
 
-def _component(name: str, path: str, **arguments: object) -> dict[str, Any]:
+def _component(name: str, path: str, **arguments: object) -> dict[str, object]:
     return {"id": name, "path": path, "args": arguments}
 
 
@@ -214,13 +213,13 @@ def _write_permissions_and_logs(folder: Path, lead: dict[str, str]) -> None:
     _write(folder / "local" / "comm_config.json", _internal_connections())
 
 
-def _internal_connections() -> dict[str, Any]:
+def _internal_connections() -> dict[str, object]:
     """TLS also between a party and its job processes: all users of a machine share its loopback."""
     resources = {"host": "localhost", "connection_security": _SECURITY}
     return {"allow_adhoc_conns": False, "internal": {"scheme": "tcp", "resources": resources}}
 
 
-def _logs() -> dict[str, Any]:
+def _logs() -> dict[str, object]:
     """Warnings only, to the output, which goes to the party's log file."""
     layout = "%(asctime)s - %(name)s - %(levelname)s - %(fl_ctx)s - %(message)s"
     console = {"class": "logging.StreamHandler", "formatter": "plain", "stream": "ext://sys.stdout"}
@@ -240,7 +239,7 @@ def _clear(folder: Path) -> None:
         one.unlink()
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def _write(path: Path, content: dict[str, object]) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     text = json.dumps(content, indent=2) + "\n"
     beside = path.with_name(f"{path.name}.new")

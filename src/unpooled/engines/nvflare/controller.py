@@ -10,7 +10,7 @@ import socket
 import time
 from queue import Empty, SimpleQueue
 from select import select
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgpack
 from nvflare.apis.client import Client as Peer
@@ -82,7 +82,7 @@ class Relay(Controller):
                     return  # the study has finished, or its process has ended
 
     def _exchange(self, request: Request, abort_signal: Signal, fl_ctx: FLContext) -> Response:
-        arrived: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        arrived: SimpleQueue[tuple[str, object]] = SimpleQueue()
 
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
             result = client_task.result
@@ -102,10 +102,10 @@ class Relay(Controller):
         return Response({site: _checked(reply) for site, reply in replies.items()}, disconnected)
 
     def _collect(
-        self, arrived: SimpleQueue[tuple[str, Any]], request: Request, stop: Signal
-    ) -> dict[str, Any]:
+        self, arrived: SimpleQueue[tuple[str, object]], request: Request, stop: Signal
+    ) -> dict[str, object]:
         """The replies that arrive in time; a site that has disconnected is not waited for."""
-        replies: dict[str, Any] = {}
+        replies: dict[str, object] = {}
         until = time.monotonic() + request.timeout
         while len(replies) < len(request.envelopes) and time.monotonic() < until and not stop.triggered:
             try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nvflare.apis.app_validation import AppValidator
 from nvflare.apis.executor import Executor as FlareExecutor
@@ -96,7 +96,7 @@ class RestrictedClient(FLComponent):
 _ssl_context = net_utils.get_ssl_context
 
 
-def own_authority_only(params: dict[str, Any], ssl_server: bool) -> ssl.SSLContext | None:
+def own_authority_only(params: dict[str, str], ssl_server: bool) -> ssl.SSLContext | None:
     """A client context without the machine's own authorities, all of which NVIDIA FLARE would trust."""
     if ssl_server or not net_utils.ssl_required(params):
         return _ssl_context(params, ssl_server)
@@ -110,7 +110,7 @@ def own_authority_only(params: dict[str, Any], ssl_server: bool) -> ssl.SSLConte
 class StudyJobValidator(AppValidator):
     """Refuses every job but the one that runs our executor without arguments."""
 
-    def validate(self, app_folder: str) -> tuple[str, dict[str, Any]]:
+    def validate(self, app_folder: str) -> tuple[str, dict[str, object]]:
         return ("", {}) if is_study_job(Path(app_folder)) else ("this site runs studies of unpooled only", {})
 
 

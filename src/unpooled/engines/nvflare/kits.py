@@ -11,7 +11,6 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from unpooled.engines.nvflare.configuration import configure_lead, configure_server
 from unpooled.engines.nvflare.consortium import IDENTITY, LEAD, Consortium, Identity, parse_identity
@@ -126,9 +125,9 @@ def _certify(consortium: Consortium, private: Path) -> Path:
     return Path(context[CtxKey.CURRENT_PROD_DIR])
 
 
-def _project(consortium: Consortium) -> dict[str, Any]:
+def _project(consortium: Consortium) -> dict[str, object]:
     coordinator = consortium.coordinator
-    parties: list[dict[str, Any]] = [
+    parties: list[dict[str, object]] = [
         {"name": coordinator.host, "type": "server", "org": COORDINATOR, "fed_learn_port": coordinator.port},
         {"name": LEAD, "type": "admin", "org": COORDINATOR, "role": "lead"},
     ]
@@ -185,7 +184,7 @@ def _archive(contents: Mapping[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-def _json(content: dict[str, Any]) -> bytes:
+def _json(content: dict[str, object]) -> bytes:
     return (json.dumps(content, indent=2) + "\n").encode()
 
 

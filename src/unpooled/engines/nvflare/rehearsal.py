@@ -12,7 +12,7 @@ from unpooled.engines.nvflare.consortium import Consortium
 from unpooled.engines.nvflare.engine import Remote
 from unpooled.engines.nvflare.kits import KIT, Kits, create, unpack
 from unpooled.engines.nvflare.processes import Party, start_server, start_site, wait_until_listening
-from unpooled.methods.method import spelled_out
+from unpooled.methods.method import with_explicit_settings
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.study import Source, Study
@@ -43,7 +43,7 @@ def rehearsal(study: Study, sources: Mapping[str, Source], folder: Path) -> Iter
     for name, source in sources.items():
         own = SiteFolder.create(folders[name], name, source)
         unpack(kits.sites[name], folders[name] / KIT)
-        Approvals(own.approvals).decide(spelled_out(study), approved=True)
+        Approvals(own.approvals).decide(with_explicit_settings(study), approved=True)
     with ExitStack() as started:
         server = start_server(kits.server)
         started.callback(server.stop)

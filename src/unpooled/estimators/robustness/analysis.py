@@ -87,9 +87,7 @@ def _as_asked(model: Estimator, study: Study) -> Study:
     """The study with the model's seed and settings, as in `fit`."""
     parameters = model.get_params()
     seed = parameters.pop("seed")
-    settings = methods.settings_of(methods.find(model.method), parameters)
-    method = {"name": model.method, **settings.model_dump(mode="json")}
-    return Study(**{**study.model_dump(), "seed": seed, "method": method})
+    return methods.with_settings(study, model.method, parameters, seed)
 
 
 def _question(study: Study) -> tuple[object, ...]:

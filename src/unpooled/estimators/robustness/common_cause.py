@@ -41,7 +41,7 @@ def with_noise(table: pd.DataFrame, name: str, random: np.random.Generator) -> p
 def adjusting_for(study: Study, name: str) -> Study:
     """The study with an additional covariate."""
     columns = {**study.columns.model_dump(), "covariates": (*study.columns.covariates, name)}
-    return Study(**{**study.model_dump(), "columns": columns})
+    return study.with_changes(columns=columns)
 
 
 def unused(names: tuple[str, ...]) -> str:

@@ -45,7 +45,7 @@ def about(study: Study, control: str, sources: Tables, limits: Limits = NONE) ->
     tables = [read(one, study.columns, site=site, names=(control,)) for site, one in sources.items()]
     family = "binary" if all(_is_flag(column(table, control)) for table in tables) else "continuous"
     changed = {**columns, "outcome": control, "units": units, "family": family}
-    asked = Study(**{**study.model_dump(), "columns": changed})
+    asked = study.with_changes(columns=changed)
     open_sites(asked, sources, limits)
     return asked
 

@@ -13,7 +13,6 @@ import numpy as np
 from unpooled.estimators.base import Estimator
 from unpooled.estimators.robustness.analysis import Analysis, unfitted
 from unpooled.estimators.robustness.refit import RobustnessCheck
-from unpooled.study import Study
 
 NAME = "noise_correlation"
 GRID = (-0.9, -0.5, 0.0, 0.5, 0.9)
@@ -49,7 +48,7 @@ def with_correlation(analysis: Analysis, value: float) -> Estimator:
     result = analysis.model.result_
     method = {"name": result.study.method.name, **result.study.method.settings, NAME: value}
     changed = unfitted(analysis.model).set_params(**{NAME: value})
-    changed.result_ = replace(result, study=Study(**{**result.study.model_dump(), "method": method}))
+    changed.result_ = replace(result, study=result.study.with_changes(method=method))
     return changed.attach(analysis.tables, limits=analysis.limits)
 
 

@@ -6,7 +6,7 @@ regressions, fitted by Newton steps that take one round each. `meta_analysis` an
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -70,7 +70,7 @@ class Nuisances(NamedTuple):
 
 def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: float) -> Procedure[Fit]:
     """Fit the nuisance regressions, then estimate; `scale` is the outcome's sd, the unit of diagnostics."""
-    without = judged_without(settings.folds)
+    without = held_out_folds(settings.folds)
     treatment = None if settings.estimator == "difference" else without
     outcome = without if settings.estimator == "aipw" else np.array([EVERYBODY])
     asked = outcome if outcome[-1] == EVERYBODY else np.append(outcome, EVERYBODY)
@@ -127,7 +127,7 @@ def site_draws(sites: Estimates, people: np.ndarray, count: int, seed: int) -> n
     )
 
 
-def propensity_summary(known: Nuisances, reply: Statistics) -> dict[str, Any]:
+def propensity_summary(known: Nuisances, reply: Statistics) -> dict[str, object]:
     """Diagnostics of the propensity model: Newton rounds, convergence, and number of clipped values."""
     steps = known.treatment or Propensity(np.zeros(0), 0, True)
     return {
@@ -136,7 +136,7 @@ def propensity_summary(known: Nuisances, reply: Statistics) -> dict[str, Any]:
     }
 
 
-def judged_without(folds: int) -> np.ndarray:
+def held_out_folds(folds: int) -> np.ndarray:
     """The fold that each nuisance fit leaves out."""
     return np.arange(folds) if folds > 1 else np.array([EVERYBODY])
 
@@ -145,11 +145,12 @@ def nuisances(
     pooling: Pooling, ridge: float, treatment: np.ndarray | None, outcome: np.ndarray
 ) -> Procedure[Nuisances]:
     """Fit both regressions without each of the given folds; the last outcome fit uses all people."""
-    procedures: list[Procedure] = [regressions(pooling, outcome, ridge)]
-    if treatment is not None:
-        procedures.append(propensity(pooling, treatment, ridge))
-    found = yield from side_by_side(*procedures)
-    return Nuisances(found[1] if treatment is not None else None, found[0])
+    if treatment is None:
+        return Nuisances(None, (yield from regressions(pooling, outcome, ridge)))
+    outcomes, propensities = yield from side_by_side(
+        regressions(pooling, outcome, ridge), propensity(pooling, treatment, ridge)
+    )
+    return Nuisances(propensities, outcomes)
 
 
 def regressions(pooling: Pooling, without: np.ndarray, ridge: float) -> Procedure[Outcomes]:

@@ -6,7 +6,7 @@ arm). Estimates are computed per site, averaged over sites, or from all people a
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import ndtri
@@ -127,17 +127,17 @@ def average(sites: Estimates, people: np.ndarray) -> Estimates:
     return Estimates(share @ sites.estimate, np.sqrt(share**2 @ sites.error**2))
 
 
-def numbers(found: Estimates, scale: float) -> dict[str, Any]:
+def numbers(found: Estimates, scale: float) -> dict[str, object]:
     """An estimate and its standard error in the outcome's units."""
     return {"estimate": float(scale * found.estimate), "standard_error": float(scale * found.error)}
 
 
-def site_numbers(found: Estimates, scale: float) -> dict[str, Any]:
+def site_numbers(found: Estimates, scale: float) -> dict[str, object]:
     """As `numbers`, for every site."""
     return {"estimate": BySite(scale * found.estimate), "standard_error": BySite(scale * found.error)}
 
 
-def with_interval(found: Estimates, scale: float) -> dict[str, Any]:
+def with_interval(found: Estimates, scale: float) -> dict[str, object]:
     """As `numbers`, with the normal 95 % confidence interval."""
     margin = ndtri(1.0 - ALPHA / 2.0) * found.error
     ends = {"lower": scale * float(found.estimate - margin), "upper": scale * float(found.estimate + margin)}

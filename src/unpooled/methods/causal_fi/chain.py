@@ -91,7 +91,7 @@ def begin(sizes: Sizes, layout: Layout, family: ClosedFamily) -> Chain:
         confounders={
             "steps": jnp.zeros(steps),
             "intercept": jnp.zeros(numbers),
-            "slopes": jnp.zeros((sizes.covariates + len(layout.levelled), numbers)),
+            "slopes": jnp.zeros((sizes.covariates + len(layout.level_positions), numbers)),
             "covariance": jnp.eye(numbers),
         },
         treatment=jnp.zeros(sizes.all),

@@ -56,7 +56,7 @@ class Layout(eqx.Module):
         return tuple(column for kind in order for column in self.columns if column.kind == kind)
 
     @property
-    def levelled(self) -> np.ndarray:
+    def level_positions(self) -> np.ndarray:
         """Positions of the features of columns with levels."""
         return np.array([place for column in self.discrete for place in column.places], dtype=int)
 
@@ -67,7 +67,7 @@ class Layout(eqx.Module):
 
     def before_numbers(self, first: int) -> np.ndarray:
         """Positions in g = (1, x, u) of the regressors of the numbers; u begins at `first`."""
-        return np.concatenate([np.arange(first), first + self.levelled])
+        return np.concatenate([np.arange(first), first + self.level_positions])
 
     def levels(self, column: PlacedColumn) -> Float[Array, "l f"]:
         """The features of each level; a category's reference level, which has no feature, comes last."""
@@ -100,7 +100,7 @@ def make_layout(columns: tuple[IncompleteColumn, ...], mean: np.ndarray, sd: np.
 
 
 class Place(NamedTuple):
-    """A column with levels, its first step among all steps, and its first feature among `levelled`."""
+    """A column with levels, its first step among all steps, and its first feature among `level_positions`."""
 
     column: PlacedColumn
     step: int
@@ -125,7 +125,7 @@ def allowed(layout: Layout, covariates: int) -> np.ndarray:
     base = 1 + covariates
     rows = []
     for place in places(layout):
-        one = np.zeros(base + len(layout.levelled) + CURVE, dtype=bool)
+        one = np.zeros(base + len(layout.level_positions) + CURVE, dtype=bool)
         one[: base + place.feature] = True
         one[len(one) - CURVE :] = place.column.kind == "count"
         rows += [one] * place.steps
@@ -158,7 +158,7 @@ def fill_levels(
     A `shift` [n, u] is added on the probit scale for missing values: it makes 1 more likely in a 0/1 column,
     and larger values more likely in a count.
     """
-    features = jnp.zeros((len(uniform), len(layout.levelled)))
+    features = jnp.zeros((len(uniform), len(layout.level_positions)))
     log_weight = jnp.zeros_like(uniform)
     for place in places(layout):
         logs = _log_probabilities(_shifted(place, _predictors(place, steps, _design(rows, features)), shift))
@@ -190,7 +190,7 @@ def level_sums(
 
     The products of steps that everybody takes part in equal those of all confounders and are left out.
     """
-    design = _design(rows, rows.incomplete[:, layout.levelled])
+    design = _design(rows, rows.incomplete[:, layout.level_positions])
     width = design.shape[1]
     scores, grams = [], []
     for place, one in zip(places(layout), jax.random.split(key, len(places(layout)) + 1), strict=False):

@@ -27,13 +27,13 @@ class AveragedEffect(eqx.Module):
 
     def effect(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, " n"]:
         if not self.completed:
-            return _given_seen(self.model, draw, rows)
+            return _given_observed(self.model, draw, rows)
         family = self.model.family
         arms = family.mean(self.model.arms(draw, rows, self.model.completed(draw, rows, key).shifted))
         return family.standardised(arms[:, 1] - arms[:, 0])
 
 
-def _given_seen(model: ImputationModel, draw: Arrays, people: Rows) -> Float[Array, " n"]:
+def _given_observed(model: ImputationModel, draw: Arrays, people: Rows) -> Float[Array, " n"]:
     """τ(x, u_seen): averaged over the missing values given x and the observed ones."""
     control, treated = (jnp.full(len(people.present), arm) for arm in (0, 1))
     difference = model.expected(draw, people, treated) - model.expected(draw, people, control)
@@ -47,7 +47,7 @@ def conditional(model: ImputationModel, draws: Arrays, people: Rows) -> np.ndarr
 
 @eqx.filter_jit
 def _conditional(model: ImputationModel, draws: Arrays, people: Rows) -> Float[Array, "k n"]:
-    return jax.lax.map(lambda draw: _given_seen(model, draw, people), draws)
+    return jax.lax.map(lambda draw: _given_observed(model, draw, people), draws)
 
 
 def individual(model: ImputationModel, draws: Arrays, people: Rows, correlation: float) -> np.ndarray:

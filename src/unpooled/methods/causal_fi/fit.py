@@ -106,9 +106,9 @@ def fit(
     )
     runs = dict(zip(names, tried, strict=True))
     by_arm = {name: one.held_out.mean(axis=0) for name, one in runs.items()}
-    error = {name: float(_bent_or_straight(by_arm, name).mean()) for name in names}
+    error = {name: float(_smaller_error(by_arm, name).mean()) for name in names}
     chosen = min(names, key=lambda name: error[name])
-    best = _straightened(runs, chosen, _bent_or_straight(by_arm, chosen) < by_arm[chosen])
+    best = _with_linear_arms(runs, chosen, _smaller_error(by_arm, chosen) < by_arm[chosen])
     first = jax.tree.map(lambda leaf: leaf[np.arange(chains) % len(leaf)], best)
     run = yield from sampler.run(
         STRUCTURES[chosen], first, everybody, rounds=SETTLING + sweeps, kept=sweeps, use=len(names) + 1
@@ -143,19 +143,19 @@ def _trial(
     return Run(_of_arms(run.chains, best), [], *chosen)
 
 
-def _bent_or_straight(by_arm: dict[str, np.ndarray], name: str) -> np.ndarray:
+def _smaller_error(by_arm: dict[str, np.ndarray], name: str) -> np.ndarray:
     """Error of each arm: that of the structure or of a linear arm, whichever is smaller."""
     return np.minimum(by_arm[name], by_arm.get("linear", np.inf))
 
 
-def _straightened(runs: dict[str, Run], name: str, straight: np.ndarray) -> Chain:
+def _with_linear_arms(runs: dict[str, Run], name: str, straight: np.ndarray) -> Chain:
     """Chains of a structure, with the given arms replaced by linear ones."""
     found = jax.tree.map(np.copy, runs[name].chains)
     for arm in np.flatnonzero(straight):
         linear = runs["linear"].chains
         for part in ("outcome", "mode"):
             getattr(found, part)[:, arm] = [
-                STRUCTURES[name].straight(one) for one in getattr(linear, part)[:, arm]
+                STRUCTURES[name].linear_arm(one) for one in getattr(linear, part)[:, arm]
             ]
         for part in ("noise", "variances", "site"):
             getattr(found, part)[:, arm] = getattr(linear, part)[:, arm]

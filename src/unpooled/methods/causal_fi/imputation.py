@@ -20,7 +20,7 @@ import numpy as np
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float
 
-from unpooled.maths.normal import given_seen, latent, log_probit, solve
+from unpooled.maths.normal import given_observed, latent, log_probit, solve
 from unpooled.methods.causal_fi.columns import EVENLY, Layout, fill_levels
 from unpooled.models.outcome_family import ClosedFamily, Gaussian
 from unpooled.protocol.records import Arrays
@@ -54,9 +54,9 @@ def propose(
     layout: Layout, confounders: Arrays, rows: Rows, uniforms: Float[Array, "i n"], shift: Array | None
 ) -> ProposedRows:
     """One proposal for every uniform number."""
-    levelled, numbers = layout.levelled, layout.numbers
+    level_positions, numbers = layout.level_positions, layout.numbers
     seen, values = rows.seen[:, numbers], rows.incomplete[:, numbers]
-    given = given_seen(confounders["covariance"], seen)
+    given = given_observed(confounders["covariance"], seen)
 
     def proposal(uniform: Array) -> tuple[Array, Array, Array]:
         level = fill_levels(layout, confounders["steps"], rows, uniform, shift)
@@ -66,7 +66,7 @@ def propose(
         missing = mean + jnp.einsum("nij,nj->ni", given.regression, residual)
         # Squared Mahalanobis distance of the observed numbers given the proposed levels.
         distance = jnp.einsum("ni,nij,nj->n", residual, given.precision, residual)
-        u = jnp.zeros_like(rows.incomplete).at[:, levelled].set(level.features)
+        u = jnp.zeros_like(rows.incomplete).at[:, level_positions].set(level.features)
         u = u.at[:, numbers].set(jnp.where(seen > 0.0, values, missing))
         return u, level.log_weight - 0.5 * distance, level.left
 

@@ -56,7 +56,7 @@ class BendStructure(Protocol):
         """Starting coefficients near a linear fit, with relative noise `far` in the direction."""
         ...
 
-    def straight(self, linear: np.ndarray) -> np.ndarray:
+    def linear_arm(self, linear: np.ndarray) -> np.ndarray:
         """Coefficients of a linear arm."""
         ...
 
@@ -85,7 +85,7 @@ class Linear:
     def start(self, linear: np.ndarray, bend: float, far: float, rng: np.random.Generator) -> np.ndarray:
         return linear.copy()
 
-    def straight(self, linear: np.ndarray) -> np.ndarray:
+    def linear_arm(self, linear: np.ndarray) -> np.ndarray:
         return linear
 
 
@@ -115,7 +115,7 @@ class Softplus:
         shape = [0.3 * rng.standard_normal(), 0.0]
         return np.concatenate([linear[:1], np.zeros(len(direction)), direction, shape])
 
-    def straight(self, linear: np.ndarray) -> np.ndarray:
+    def linear_arm(self, linear: np.ndarray) -> np.ndarray:
         return np.concatenate([linear, np.zeros(len(linear) - 1 + 2)])
 
 
@@ -141,7 +141,7 @@ class Index:
         direction = linear[1:] / length + far / np.sqrt(len(linear) - 1) * noise
         return np.concatenate([linear, direction, np.zeros(len(KNOTS))])
 
-    def straight(self, linear: np.ndarray) -> np.ndarray:
+    def linear_arm(self, linear: np.ndarray) -> np.ndarray:
         return np.concatenate([linear, np.zeros(len(linear) - 1 + len(KNOTS))])
 
 

@@ -22,7 +22,7 @@ class CandidateFit(NamedTuple):
     draws: Draws
     without: Draws | None
     """Draws of the fits without each fold, [fold, k, …]; None if no fold was held out."""
-    diagnostics: dict[str, Any]
+    diagnostics: dict[str, object]
 
 
 class Candidate(Protocol):

@@ -6,14 +6,14 @@ The procedure runs side by side with a method's fit, so it adds no rounds unless
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from unpooled.errors import UnpooledError
-from unpooled.methods.aipw.fit import EVERYBODY, STEPS, judged_without, nuisances, score_question
+from unpooled.methods.aipw.fit import EVERYBODY, STEPS, held_out_folds, nuisances, score_question
 from unpooled.methods.aipw.model import (
     Estimates,
     PooledRegressions,
@@ -101,7 +101,7 @@ def diagnose(scaling: Scaling) -> Procedure[DiagnosticStatistics | Unavailable]:
 
 
 def _diagnose(scaling: Scaling) -> Procedure[DiagnosticStatistics]:
-    pooling, without = _pooling(scaling), np.append(judged_without(FOLDS), EVERYBODY)
+    pooling, without = _pooling(scaling), np.append(held_out_folds(FOLDS), EVERYBODY)
     known = yield from nuisances(pooling, RIDGE, without, without)
     assert known.treatment is not None
     *held_out, everybody = known.treatment.coefficients
@@ -143,10 +143,10 @@ def _pooling(scaling: Scaling) -> PooledRegressions:
 
 def _prefixed(procedure: Procedure[T]) -> Procedure[T]:
     """The same procedure, with `PREFIX` added to the names of the stages it asks for."""
-    reply: Any = None
     try:
+        question = next(procedure)
         while True:
-            reply = yield _renamed(procedure.send(reply))
+            question = procedure.send((yield _renamed(question)))
     except StopIteration as done:
         return done.value
     finally:

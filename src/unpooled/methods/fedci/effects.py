@@ -204,9 +204,7 @@ class HeldOutErrors(Stage):
             return factual(evidence, draws, rows, in_use(rows, {"fold": fold}))[0]
 
         folds = jnp.arange(fitted["beta"].shape[0])
-        predictions = jax.lax.map(
-            lambda each: without(*each), (folds, fitted["free"], fitted["beta"], shift)
-        )
+        predictions = jax.lax.map(lambda each: without(*each), (folds, fitted["free"], fitted["beta"], shift))
         return jnp.take_along_axis(predictions, jnp.maximum(rows.fold, 0)[None, :], axis=0)[0]
 
 

@@ -125,7 +125,7 @@ def ridges_of(total: Arrays) -> Ridges:
     return Ridges(directions, np.clip(0.7 * sd, 0.02, 1.5), count)
 
 
-def fixed_by(starts: list[Ridges], held: np.ndarray) -> Arrays:
+def fixed_parameters(starts: list[Ridges], held: np.ndarray) -> Arrays:
     """Fixed parameters: the held-out fold, and the centres of the priors of noise and directions."""
     return {
         "fold": held,
@@ -149,7 +149,7 @@ def _minimise(
     points = [evidence.structure.start(ridge.directions, ridge.noise) for ridge in starts]
     scales = [evidence.structure.scales(ridge.noise, float(ridge.rows.min())) for ridge in starts]
     batch, units = (jax.tree.map(lambda *leaves: np.stack(leaves), *part) for part in (points, scales))
-    return (yield from minimise(name, evidence, batch, units, fixed_by(starts, held), stopping))
+    return (yield from minimise(name, evidence, batch, units, fixed_parameters(starts, held), stopping))
 
 
 def _stack(
@@ -158,7 +158,7 @@ def _stack(
     """Stacking weights of the structures from their held-out squared errors."""
     fitted, shifts = [], []
     for name, evidence in evidences.items():
-        at = (minima[name].free, fixed_by(starts, held), minima[name].statistics, None)
+        at = (minima[name].free, fixed_parameters(starts, held), minima[name].statistics, None)
         beta, shift = one_by_one(_weights_and_shifts, at, evidence)
         free, weights, own = jax.tree.map(
             lambda leaf: np.asarray(leaf)[None, 1:], (minima[name].free, beta, shift)
@@ -226,7 +226,7 @@ def _mode(
 
 def _of_all(start: Ridges) -> Arrays:
     """Fixed parameters of the fit to all people."""
-    return jax.tree.map(lambda leaf: leaf[0], fixed_by([start], np.array([-1])))
+    return jax.tree.map(lambda leaf: leaf[0], fixed_parameters([start], np.array([-1])))
 
 
 def precision_of(hessian: np.ndarray, prior: np.ndarray) -> np.ndarray:
@@ -258,7 +258,7 @@ def _draw(
     """Draw hyperparameters from the Laplace approximation, weights and shifts from their exact posterior."""
     per_theta = evidence.structure.draws_per_theta
     count = -(-settings.draws // per_theta)
-    free = around(mode.free, mode.precision, count, seed)
+    free = draw_about(mode.free, mode.precision, count, seed)
     many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), _of_all(start))
     statistics = yield from ask(name, Parameters(free, many))
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))
@@ -272,7 +272,7 @@ def _draw(
     }
 
 
-def around(mode: Arrays, precision: np.ndarray, count: int, seed: int) -> Arrays:
+def draw_about(mode: Arrays, precision: np.ndarray, count: int, seed: int) -> Arrays:
     """Draw θ ~ t(θ̂, precision⁻¹); the t distribution allows for tails heavier than the curvature implies."""
     flat, unravel = flatten(jax.tree.map(lambda leaf: np.asarray(leaf)[None], mode))
     rng = np.random.default_rng(seed)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
@@ -126,18 +124,28 @@ def _names(settings: FedCISettings) -> tuple[str, ...]:
 
 
 def _evidence(name: str, settings: FedCISettings, context: FedCIContext) -> Evidence:
-    shared: dict[str, Any] = {
-        "site_distances": jnp.asarray(context.site_distances),
-        "family": settings.kernel,
-        "shifts": settings.inter_dependency,
-        "coupled": settings.arms_coupled,
-    }
+    site_distances, family = jnp.asarray(context.site_distances), settings.kernel
+    shifts, coupled = settings.inter_dependency, settings.arms_coupled
     if name == "projection":
         return FeatureEvidence(
-            Projection(**shared, correlation=jnp.asarray(context.correlation), components=COMPONENTS)
+            Projection(
+                site_distances=site_distances,
+                family=family,
+                shifts=shifts,
+                coupled=coupled,
+                correlation=jnp.asarray(context.correlation),
+                components=COMPONENTS,
+            )
         )
-    inducing = jnp.asarray(context.inducing)[: 0 if name == "paper" else None]
-    structure = Kernel(**shared, inducing=inducing, ard=name == "ard", tied=name == "paper")
+    structure = Kernel(
+        site_distances=site_distances,
+        family=family,
+        shifts=shifts,
+        coupled=coupled,
+        inducing=jnp.asarray(context.inducing)[: 0 if name == "paper" else None],
+        ard=name == "ard",
+        tied=name == "paper",
+    )
     return KernelEvidence(structure, diagonal=not context.exact)
 
 

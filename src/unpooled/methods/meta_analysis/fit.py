@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -16,7 +16,7 @@ from unpooled.maths.streams import stream
 from unpooled.methods.aipw.fit import (
     EVERYBODY,
     coefficient_draws,
-    judged_without,
+    held_out_folds,
     nuisances,
     propensity_summary,
     score_question,
@@ -51,7 +51,7 @@ class SiteRegressions(NamedTuple):
 
 def fit(settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, scale: float) -> Procedure[Fit]:
     """Estimate every site's effect, then pool; `scale` is the outcome's sd, the unit of diagnostics."""
-    without = judged_without(settings.folds)
+    without = held_out_folds(settings.folds)
     asked = without if without[-1] == EVERYBODY else np.append(without, EVERYBODY)
     known = yield from nuisances(pooling, settings.ridge, without, asked)
     reply = yield from ask("scores", score_question(known, len(without)))
@@ -88,7 +88,7 @@ def site_draws(sites: Estimates, tau_squared: float, people: np.ndarray, count: 
 
 def _diagnostics(
     settings: MetaAnalysisSettings, sites: Estimates, spread: Heterogeneity, scale: float
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Both pooled estimates and the heterogeneity between sites; τ² is in squared outcome units."""
     pooled = {"fixed": pool(*sites), "random": pool(*sites, spread.tau_squared)}
     both = {

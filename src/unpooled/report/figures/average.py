@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
@@ -60,8 +58,9 @@ def forest(summary: pd.DataFrame, *, outcome: str, unit: str = "", ax: Axes | No
         ax.hlines(places, sites["lower"], sites["upper"], color=style.BLUE, linewidth=1.8)
         ax.scatter(sites["ate"], places, marker="s", s=(0.8 * size) ** 2, color=style.BLUE, zorder=2)
         for place, (_, row) in enumerate(summary[::-1].iterrows() if len(names) <= WRITTEN else ()):
-            text: Any = {"va": "center", "fontsize": size, "transform": ax.get_yaxis_transform()}
-            ax.text(1.02, place, _written(row), weight="normal" if place else "bold", **text)
+            weight, transform = "normal" if place else "bold", ax.get_yaxis_transform()
+            text = _written(row)
+            ax.text(1.02, place, text, weight=weight, va="center", fontsize=size, transform=transform)
         zero(ax)
         ax.axhline(0.5, color=style.GREY, linewidth=0.6)
         name_rows(ax, [_with_count(summary, name, ", " if many else "\n") for name in reversed(names)])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
@@ -25,9 +23,14 @@ def by_sites(summary: pd.DataFrame, *, measure: str, series: str, ax: Axes | Non
             colour = COLOURS.get(str(name), palette[place % len(palette)])
             # Offset the lines so that coinciding ones stay visible.
             x = lines["sites"] + 0.04 * place
-            drawn: Any = {"color": colour, "marker": style.MARKERS[place % 4], "label": str(name)}
             ax.errorbar(
-                x, lines[measure], yerr=lines[f"{measure}_se"], linestyle=style.LINES[place % 4], **drawn
+                x,
+                lines[measure],
+                yerr=lines[f"{measure}_se"],
+                linestyle=style.LINES[place % 4],
+                color=colour,
+                marker=style.MARKERS[place % 4],
+                label=str(name),
             )
         ax.set_xticks(sorted(summary["sites"].unique()))
         ax.set_ylim(bottom=0.0)

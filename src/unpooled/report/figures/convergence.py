@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -46,8 +45,8 @@ def convergence(
         ax.set_xlabel("evaluation of the objective")
         ax.set_ylabel("objective above final value (nats)")
         ax.set_title("Convergence of each structure", pad=8 + 15 * -(-len(histories) // 2))
-        outside: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
-        ax.legend(ncols=2, fontsize=9, **outside)  # outside the axes, because a curve may be anywhere inside
+        # Outside the axes, because a curve may be anywhere inside.
+        ax.legend(ncols=2, fontsize=9, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2)
         ax.grid(axis="y")
         if slopes:
             _slopes(ax, slopes)

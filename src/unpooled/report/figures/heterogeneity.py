@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -59,7 +58,6 @@ def comparators(
 def _forest(ax: Axes, frame: pd.DataFrame, names: Sequence[object], colours: Sequence[str]) -> None:
     """One row per estimate, the first on top; a missing one is labelled "not estimated"."""
     size = 9.0 if len(frame) < MANY else 7.0
-    written: Any = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": size}
     places = range(len(frame))[::-1]
     rows = frame[["estimate", "lower", "upper"]].to_numpy(float)
     for place, row, colour in zip(places, rows, colours, strict=True):
@@ -70,7 +68,10 @@ def _forest(ax: Axes, frame: pd.DataFrame, names: Sequence[object], colours: Seq
         text = "not estimated"
         if np.isfinite(row).all():
             text = f"{value:.2f}  [{low:.2f}, {high:.2f}]".replace("-", "−")
-        ax.annotate(text, (1.02, place), weight="bold" if first else "normal", **written)
+        ax.annotate(
+            text, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=size,
+            weight="bold" if first else "normal",
+        )  # fmt: skip
     zero(ax)
     ax.set_yticks(list(places), [shortened(name) for name in names], fontsize=size)
     ax.set_ylim(-0.7, len(frame) - 0.3)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
@@ -137,8 +135,9 @@ def _strips(histogram: pd.DataFrame, sites: list[str]) -> np.ndarray:
 def _hatch(ax: Axes, edges: list[float], hidden: np.ndarray) -> None:
     """Hatch the withheld cells (site, bin)."""
     cells = [Rectangle((edges[i], row - 0.5), edges[i + 1] - edges[i], 1.0) for row, i in np.argwhere(hidden)]
-    drawn: Any = {"facecolor": "white", "edgecolor": style.GREY, "hatch": HATCH, "linewidth": 0}
-    ax.add_collection(PatchCollection(cells, **drawn))
+    ax.add_collection(
+        PatchCollection(cells, facecolor="white", edgecolor=style.GREY, hatch=HATCH, linewidth=0)
+    )
 
 
 def _by_site(histogram: pd.DataFrame, sites: list[str]) -> pd.DataFrame:

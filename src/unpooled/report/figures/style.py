@@ -6,7 +6,7 @@ The colours stay distinct in greyscale and for colour-blind readers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -18,7 +18,7 @@ CYCLE = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY)
 LINES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D")
 
-STYLE: Any = {
+STYLE: Any = {  # newer versions of matplotlib type the keys
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
@@ -35,6 +35,15 @@ STYLE: Any = {
     "savefig.dpi": 200,
 }
 WIDTH = 6.4
+
+
+class OutcomeName(TypedDict):
+    """The name and unit of the outcome, for the labels of axes."""
+
+    outcome: str
+    unit: NotRequired[str]
+
+
 LONGEST = 30
 """Names longer than this are shortened in the middle."""
 MANY = 25
@@ -55,9 +64,9 @@ def name_rows(ax: Axes, names: Sequence[str]) -> None:
         ax.set_yticks(range(len(names)), names)
         return
     ax.set_yticks([])
-    text: Any = {"ha": "right", "va": "center", "fontsize": 7, "transform": ax.get_yaxis_transform()}
+    transform = ax.get_yaxis_transform()
     for place, name in enumerate(names):
-        ax.text(-0.01, place, name, **text)
+        ax.text(-0.01, place, name, ha="right", va="center", fontsize=7, transform=transform)
 
 
 def zero(ax: Axes) -> None:

@@ -6,12 +6,11 @@ N(0, 2/inputs) for weights, which preserves the scale of the activations, and N(
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.tree_util import DictKey
 from jaxtyping import Array, Float
 
 from unpooled.protocol.records import Arrays
@@ -68,8 +67,8 @@ def divergence(posterior: Arrays) -> Float[Array, ""]:
 def prior_sds(parameters: Arrays) -> Arrays:
     """The prior sd of each leaf."""
 
-    def of(path: tuple[Any, ...], leaf: Array) -> float:
-        return _prior_sd(np.shape(leaf)[-2]) if path[-1].key == "weight" else 1.0
+    def of(path: tuple[object, ...], leaf: Array) -> float:
+        return _prior_sd(np.shape(leaf)[-2]) if path[-1] == DictKey("weight") else 1.0
 
     return jax.tree.map_with_path(of, parameters)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from unpooled.maths.partial_pooling import borrowed_shares
 from unpooled.methods.causal_rff.classes import em, gibbs
 from unpooled.methods.causal_rff.classes.cells import Cells, Counted, Variances, precision, prior_of, sums_of
 from unpooled.methods.causal_rff.classes.em import Learned, most_classes
-from unpooled.methods.causal_rff.classes.log_likelihoods import travelling
+from unpooled.methods.causal_rff.classes.log_likelihoods import as_draws
 from unpooled.methods.causal_rff.classes.mixture import Mixture
 from unpooled.methods.causal_rff.fit import CandidateFit, noise_sd
 from unpooled.optimise.procedure import Procedure, side_by_side
@@ -51,15 +51,14 @@ class ClassCandidate(NamedTuple):
     def sample(self, learned: Learned, folds: int) -> Procedure[CandidateFit]:
         mode = em.best(learned)
         chains = -(-self.draws // gibbs.kept(self.sweeps))
-        steps: list[Procedure[Any]] = [
-            gibbs.sample(self.mixture, mode, chains=chains, sweeps=self.sweeps, seed=self.seed)
-        ]
+        sampling = gibbs.sample(self.mixture, mode, chains=chains, sweeps=self.sweeps, seed=self.seed)
         if folds:
-            steps.append(self._without(mode, folds))
-        drawn, *rest = yield from side_by_side(*steps)
+            drawn, held_out = yield from side_by_side(sampling, self._without(mode, folds))
+            without = _one_draw_each(held_out)
+        else:
+            drawn, without = (yield from sampling), None
         count = len(drawn.shared["level"])
         selected = np.linspace(0, count - 1, self.draws).round().astype(int)
-        without = _one_draw_each(rest[0]) if rest else None
         diagnostics = _diagnostics(learned) | {
             "borrowed": BySite(borrowed(self.mixture, mode), axes=2),
             "noise": noise_sd(drawn),
@@ -73,10 +72,10 @@ class ClassCandidate(NamedTuple):
 
 def _one_draw_each(learned: Learned) -> Draws:
     """The EM fits without each fold as one draw each; the predictive density includes their variances."""
-    return jax.tree.map(lambda leaf: leaf[:, None], travelling(learned.likelihoods, most_classes(learned)))
+    return jax.tree.map(lambda leaf: leaf[:, None], as_draws(learned.likelihoods, most_classes(learned)))
 
 
-def _diagnostics(learned: Learned) -> dict[str, Any]:
+def _diagnostics(learned: Learned) -> dict[str, object]:
     classes = np.asarray(learned.states.active).sum(axis=1).astype(int).tolist()
     return {
         "classes": classes[int(np.argmax(learned.bounds))],

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from unpooled.maths.streams import stream
-from unpooled.methods.causal_rff.classes.log_likelihoods import ClassLogLikelihoods, travelling
+from unpooled.methods.causal_rff.classes.log_likelihoods import ClassLogLikelihoods, as_draws
 from unpooled.methods.causal_rff.classes.mixture import (
     Mixture,
     MixtureState,
@@ -96,7 +96,7 @@ def _best_starts(learned: Learned) -> list[int]:
 
 
 def _expect(learned: Learned, fold: np.ndarray, temper: float) -> Procedure[Statistics]:
-    sent = travelling(learned.likelihoods, most_classes(learned))
+    sent = as_draws(learned.likelihoods, most_classes(learned))
     fixed = {"views": sent.shared, "fold": fold, "temper": np.full(len(fold), temper)}
     return (yield from ask("classes", Parameters(fixed=fixed, per_site=sent.by_site)))
 

@@ -22,8 +22,8 @@ from unpooled.methods.causal_rff.classes.em import Learned, most_classes
 from unpooled.methods.causal_rff.classes.log_likelihoods import (
     ABSENT,
     ClassLogLikelihoods,
+    as_draws,
     log_likelihoods_of,
-    travelling,
 )
 from unpooled.methods.causal_rff.classes.mixture import (
     BETA,
@@ -58,12 +58,12 @@ def sample(mixture: Mixture, mode: Learned, *, chains: int, sweeps: int, seed: i
     found = []
     for number in range(sweeps):
         keys = _keys(seed, number, chains)
-        sent = travelling(likelihoods, classes)
+        sent = as_draws(likelihoods, classes)
         fixed = {"views": sent.shared, "fold": np.full(chains, -1), "key": keys}
         reply = yield from ask("classes/drawn", Parameters(fixed=fixed, per_site=sent.by_site))
         states, likelihoods = draw(mixture, states, counts_of(reply, mixture.most), likelihoods, rng)
         if number >= sweeps - kept(sweeps):
-            found.append(travelling(likelihoods, classes))
+            found.append(as_draws(likelihoods, classes))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
 

@@ -67,8 +67,8 @@ _CLASS_AXIS = {"one": -2, "zero": -2, "centre": -2, "weight": -2, "noise": None}
 """Axis of the classes in each part, if it is not the last one."""
 
 
-def travelling(likelihoods: ClassLogLikelihoods, classes: int) -> Draws:
-    """The log-likelihoods as they are sent: split into shared and by site, without unused classes."""
+def as_draws(likelihoods: ClassLogLikelihoods, classes: int) -> Draws:
+    """The log-likelihoods as draws to be sent: split into shared and by site, without unused classes."""
 
     def first(value: np.ndarray, axis: int | None) -> np.ndarray:
         return value if axis is None else np.take(value, np.arange(classes), axis=axis)

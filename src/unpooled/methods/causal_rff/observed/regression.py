@@ -7,7 +7,7 @@ with a variance for each group of coefficients.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,7 +21,7 @@ from unpooled.maths.linear_algebra import pack, unpack
 from unpooled.methods.causal_rff.settings import CausalRFFContext
 from unpooled.models.outcome_family import Family, Logit
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Parameters
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 
@@ -140,7 +140,7 @@ def linear_predictor(features: Array, common: Array, site: Array) -> Float[Array
 
 def sums_of(reply: Statistics, index: int) -> RegressionStatistics:
     """The sums of one batch entry of an aggregated reply."""
-    parts: dict[str, Any] = {**reply.summed, **reply.per_site}
+    parts: Arrays = {**reply.summed, **reply.per_site}
     found = {name: jnp.asarray(parts[name][index]) for name in RegressionStatistics._fields}
     return RegressionStatistics(**{**found, "gram": unpack(found["gram"])})
 

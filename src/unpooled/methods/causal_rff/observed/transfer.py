@@ -109,7 +109,7 @@ class PairedSites(eqx.Module):
         return len(self.outline.expected) + np.arange(self.between.size)
 
     def log_evidence(self, point: Array, sums: RegressionStatistics) -> Array:
-        logs, free = self._parted(point)
+        logs, free = self._split(point)
         found = solve.posterior(*self._solve(point, sums)).log_evidence
         return (
             found + beyond_solve(self.outline, logs, sums) - 0.5 * jnp.sum((free / self.between.SPREAD) ** 2)
@@ -122,21 +122,21 @@ class PairedSites(eqx.Module):
         return {
             "common": jnp.zeros_like(site[0]),
             "site": site,
-            "noise": jnp.exp(self._parted(point)[0][-2:]),
+            "noise": jnp.exp(self._split(point)[0][-2:]),
         }
 
     def between_sites(self, point: Array, sums: RegressionStatistics) -> dict[str, Array]:
-        shown = self.between.shown(self._parted(point)[1])
+        shown = self.between.shown(self._split(point)[1])
         return {"borrowed": solve.borrowed_shares(*self._solve(point, sums)), self.between.name: shown}
 
-    def _parted(self, point: Array) -> tuple[Array, Array]:
+    def _split(self, point: Array) -> tuple[Array, Array]:
         last = len(self.outline.expected)
         return point[:last], point[last:]
 
     def _solve(
         self, point: Array, sums: RegressionStatistics
     ) -> tuple[solve.SiteCovarianceSums, solve.SiteCovariancePrior]:
-        logs, free = self._parted(point)
+        logs, free = self._split(point)
         variances = jnp.exp(logs)
         seen = assemble(sums, variances[-2:])
         prior = solve.SiteCovariancePrior(self.between.factor(free), variances[np.array(self.outline.common)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,7 +67,9 @@ class GaussianCandidate(NamedTuple):
         accepted = float((reply.summed["accepted"] / reply.summed["people"])[:SETS].mean())
         return CandidateFit(full, held, self._diagnostics(learned, accepted))
 
-    def _drawn(self, points: Arrays, sums: Arrays, index: int, count: int, rng: Any) -> np.ndarray:
+    def _drawn(
+        self, points: Arrays, sums: Arrays, index: int, count: int, rng: np.random.Generator
+    ) -> np.ndarray:
         """Draws of the outcome decoders from one batch entry."""
         free, moments = jax.tree.map(lambda leaf: leaf[index], (points, sums))
         functions = self.bound.functions
@@ -82,10 +84,10 @@ class GaussianCandidate(NamedTuple):
         bundle = Draws({"point": point, "key": key}, own)
         return jax.tree.map(lambda leaf: leaf[None], bundle)
 
-    def _key(self, use: int) -> Any:
+    def _key(self, use: int) -> jax.Array:
         return jax.random.fold_in(stream_key(self.seed, "latent keys"), use)
 
-    def _diagnostics(self, learned: Minima, acceptance: float) -> dict[str, Any]:
+    def _diagnostics(self, learned: Minima, acceptance: float) -> dict[str, object]:
         free = jax.tree.map(lambda leaf: leaf[0], learned.free)
         sharing = {
             model: BySite(np.asarray(self.bound.functions.sharing(free, model, self.sites)), axes=2)

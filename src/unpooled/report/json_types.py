@@ -1,0 +1,195 @@
+"""The content of the JSON files in a results folder: result.json, refutation.json and report.json.
+
+Numbers that are not finite are null in the files. Tables are lists of rows, by column name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+if TYPE_CHECKING:  # the command line imports this module, and should start quickly
+    from unpooled.diagnostics.heterogeneity import SiteHeterogeneity
+    from unpooled.disclosure.reveals import Sent
+
+Rows = list[dict[str, object]]
+"""A table whose columns depend on the study or on the diagnostic."""
+
+
+class ColumnsContent(TypedDict):
+    """The columns of a study besides treatment and outcome."""
+
+    covariates: list[str]
+    incomplete: list[str]
+    family: str
+    units: dict[str, str]
+
+
+class SiteEffect(TypedDict):
+    """The average effect at one site."""
+
+    site: str
+    n: int
+    ate: float | None
+    variance: float | None
+    sd: float | None
+    skewness: float | None
+    kurtosis: float | None
+    lower: float | None
+    upper: float | None
+
+
+class CostContent(TypedDict):
+    """`unpooled.disclosure.reveals.Cost`, and what was sent by site if the journal is available."""
+
+    rounds: int
+    rounds_without_bytes: int
+    seconds: float
+    bytes_down: dict[str, int]
+    bytes_up: dict[str, int]
+    left: NotRequired[dict[str, list[Sent]]]
+
+
+class ResultContent(TypedDict):
+    """result.json: every number of a study; effects are in the outcome's unit."""
+
+    study: str
+    ate: float | None
+    ate_interval: list[float | None]
+    interval_probability: float
+    sd: float | None
+    outcome: str
+    outcome_unit: str
+    treatment: str
+    columns: ColumnsContent
+    people: int
+    site_count: int
+    sites: list[SiteEffect]
+    hidden: dict[str, str]
+    lost_sites: dict[str, str]
+    method: str
+    settings: dict[str, object]
+    seed: int
+    study_hash: str
+    structure_weights: object
+    diagnostics: dict[str, object]
+    minimax_bounds: list[MinimaxBound]
+    cost: CostContent
+    versions: dict[str, str]
+
+
+class MinimaxBound(TypedDict):
+    """A lower bound on the error of some coefficients, in standard units."""
+
+    name: str
+    bound: float
+    parameters_of: str
+
+
+class MainEstimate(TypedDict):
+    """The average effect of the main analysis."""
+
+    estimate: float
+    lower: float
+    upper: float
+
+
+class RefutationContent(TypedDict):
+    """refutation.json: the results of all robustness checks. The folder is printed, but not in the file."""
+
+    folder: NotRequired[str]
+    worrying: list[str]
+    main: MainEstimate
+    table: Rows
+    refits: Rows
+    e_value: dict[str, float] | None
+    notes: list[str]
+
+
+class StudyCard(TypedDict):
+    """What was estimated, and everything needed to repeat the study."""
+
+    name: str
+    treatment: str
+    outcome: str
+    outcome_unit: str
+    units: dict[str, str]
+    covariates: list[str]
+    incomplete: list[str]
+    method: str
+    settings: dict[str, object]
+    seed: int
+    hash: str
+
+
+class Answer(TypedDict):
+    """The average effect over all sites."""
+
+    estimate: float | None
+    lower: float | None
+    upper: float | None
+    probability: float
+    sd: float | None
+    people: int
+    sites: int
+
+
+class DiagnosticsContent(TypedDict):
+    """`unpooled.diagnostics.study_diagnostics.StudyDiagnostics`, with its data frames as rows."""
+
+    checks: Rows
+    table_one: Rows
+    weights: Rows
+    balance: Rows
+    overlap: Rows
+    sites: Rows
+    leave_one_out: Rows
+    comparators: Rows
+    heterogeneity: SiteHeterogeneity
+    outside_support: float
+    extreme: float
+
+
+class SentByKind(TypedDict):
+    """The messages of one kind that all sites sent."""
+
+    kind: str
+    reveals: str
+    sites: int
+    count: int
+    bytes: int
+
+
+class ReportCost(TypedDict):
+    """The cost as the report shows it."""
+
+    rounds: int
+    seconds: float
+    bytes_up: dict[str, int]
+    bytes_down: dict[str, int]
+    megabytes_up: float
+    megabytes_down: float
+
+
+class ReportContent(TypedDict):
+    """report.json: every number in the report."""
+
+    study: StudyCard
+    sentence: str
+    answer: Answer
+    estimand: str
+    assumptions: list[str]
+    sites: list[SiteEffect]
+    hidden: dict[str, str]
+    lost_sites: dict[str, str]
+    diagnostics: DiagnosticsContent | None
+    unavailable_reason: str
+    effects: Rows
+    borrowed: Rows | None
+    missing: Rows
+    e_value: dict[str, float] | None
+    refutation: RefutationContent | None
+    left: list[SentByKind]
+    cost: ReportCost
+    limits: list[str]
+    citation: str
+    versions: dict[str, str]
