@@ -30,14 +30,13 @@ def scaling(features: int = 2, sites: tuple[str, ...] = ("north",), **given: Any
         "incomplete_sd": np.ones(0),
         "incomplete_columns": (),
         "sites": len(sites),
-        "people": 40 * len(sites),
-        "largest_site": 50,
         "site_distances": np.zeros((len(sites), len(sites))),
     }
     counts = given.pop("counts", (40,) * len(sites))
     observed = given.pop("observed", np.zeros((len(sites), 0)))
     by_site = SiteSummaries(given.pop("site_names", sites), counts, observed)
-    return Scaling(**{**neutral, "by_site": by_site, **given})
+    totals = {"people": sum(counts), "largest_site": max(counts)}
+    return Scaling(**{**neutral, **totals, "by_site": by_site, **given})
 
 
 def diagnostic_statistics(**given: Any) -> DiagnosticStatistics:

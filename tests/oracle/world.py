@@ -52,8 +52,9 @@ def scaling_of(**known: Any) -> Scaling:
     incomplete = ("incomplete_mean", "incomplete_sd")
     empty = {name: np.zeros(0) for name in (*arrays, *incomplete)}
     plain = {"outcome_mean": 0.0, "outcome_sd": 1.0, "family": "continuous"}
-    totals = {"incomplete_columns": (), "sites": 0, "people": 0, "largest_site": 0}
     by_site = SiteSummaries(known.pop("site_names", ()), known.pop("counts", ()), np.zeros(0))
+    sizes = {"sites": len(by_site.counts), "people": sum(by_site.counts)}
+    totals = {"incomplete_columns": (), "largest_site": max(by_site.counts, default=0), **sizes}
     return Scaling(**{**empty, **plain, **totals, "by_site": by_site, **known})
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from unpooled.errors import DataError
 from unpooled.optimise.procedure import Procedure, ask_each
 from unpooled.protocol.messages import Centre, Describe, Question, Summarise
-from unpooled.protocol.records import ROUNDED, Arrays, IncompleteColumn, Scaling, SiteSummaries
+from unpooled.protocol.records import ROUNDED, Arrays, IncompleteColumn, Limits, Scaling, SiteSummaries
 from unpooled.study import Description, Schema, Study, agree
 
 SMALLEST = 1e-70
@@ -22,11 +22,12 @@ FLAG_SCALE = 0.25
 
 @dataclass(frozen=True)
 class Agreement:
-    """The agreed schema and scaling, and the sites' descriptions of their tables."""
+    """The agreed schema and scaling, the sites' descriptions of their tables, and their limits."""
 
     schema: Schema
     scaling: Scaling
     descriptions: dict[str, Description]
+    limits: dict[str, Limits]
 
 
 class Incomplete(NamedTuple):
@@ -55,7 +56,8 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     incomplete = Incomplete(about, spread, first["seen"])
     scaling = _scaling(schema, centre, second, study.columns.family, sites, incomplete)
     _refuse_repeated(schema, second, study)
-    return Agreement(schema, scaling, descriptions)
+    limits = {site: reply.limits for site, reply in replies.items()}
+    return Agreement(schema, scaling, descriptions, limits)
 
 
 def _sums(question: Question) -> Procedure[Arrays]:

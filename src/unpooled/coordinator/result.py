@@ -29,6 +29,7 @@ _STORED = (
     "diagnostic_statistics",
     "cost",
     "lost_sites",
+    "notes",
 )
 
 
@@ -38,7 +39,7 @@ class StudyResult:
     standard units."""
 
     study: Study
-    """The study, with every setting of its method filled in."""
+    """The study as it was run, with every setting of its method filled in."""
     schema: Schema
     scaling: Scaling
     context: object
@@ -53,6 +54,8 @@ class StudyResult:
     cost: Cost
     lost_sites: dict[str, str] = field(default_factory=dict)
     """Sites that became unreachable, with the reason; they do not contribute to the result."""
+    notes: tuple[str, ...] = ()
+    """How the study that was run differs from the study asked, because of the sites' limits; as sentences."""
     rounds: tuple[Round, ...] = ()
     """The rounds of this run; empty for a loaded result."""
 

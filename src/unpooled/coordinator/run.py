@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.checkpoint import Checkpoint, writing
 from unpooled.coordinator.journal import Journal
+from unpooled.coordinator.plan import choose_plan
 from unpooled.coordinator.result import StudyResult
 from unpooled.coordinator.rounds import Conduct, Round
 from unpooled.errors import SiteLost
@@ -17,7 +18,7 @@ from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
 from unpooled.methods.method import Fit
-from unpooled.optimise.procedure import Procedure, side_by_side
+from unpooled.optimise.procedure import Procedure, ask_each, side_by_side
 from unpooled.protocol.engine import Engine
 from unpooled.protocol.messages import Adopt
 from unpooled.protocol.records import Scaling
@@ -70,14 +71,17 @@ def run_study(
         except SiteLost as error:
             lost.lose(error)
             stored = None if checkpoint is None else Checkpoint(checkpoint)
-    return _result(study, conduct.result, record, lost.reasons)
+    return _result(conduct.result, record, lost.reasons)
 
 
 @dataclass(frozen=True)
 class Fitted:
     """The return value of a study's procedure."""
 
+    study: Study
+    """The study as it was run, with the settings of its plan."""
     agreement: Agreement
+    notes: tuple[str, ...]
     context: object
     fit: Fit
     diagnostics: DiagnosticStatistics | Unavailable | None
@@ -85,20 +89,32 @@ class Fitted:
 
 def study_procedure(study: Study) -> Procedure[Fitted]:
     """A whole study as one procedure: agree, adopt, fit; diagnostics run in the same rounds as the fit."""
-    method = methods.find(study.method.name)
-    settings = methods.settings_of(method, study.method.settings)
     agreement = yield from reach_agreement(study)
+    plan = choose_plan(study, agreement)
+    method = methods.find(study.method.name)
+    settings = methods.settings_of(method, plan.study.method.settings)
     context = method.context(settings, agreement.scaling, study.seed)
-    yield adoption(study, agreement.schema, agreement.scaling)
+    adopted = yield from ask_each(adoption(plan.study, agreement.schema, agreement.scaling, plan.diagnostics))
+    notes = (*plan.notes, *_left_out({site: reply.left_out for site, reply in adopted.items()}))
     fit = method.fit(settings, context, study.seed)
-    if not study.diagnostics:
-        return Fitted(agreement, context, (yield from fit), None)
-    found, diagnostics = yield from side_by_side(fit, diagnostic_rounds.diagnose(agreement.scaling))
-    return Fitted(agreement, context, found, diagnostics)
+    if not plan.diagnostics:
+        small = Unavailable("a site is too small for them under its limits") if study.diagnostics else None
+        return Fitted(plan.study, agreement, notes, context, (yield from fit), small)
+    diagnose = diagnostic_rounds.diagnose(agreement.scaling, plan.diagnostics)
+    found, diagnostics = yield from side_by_side(fit, diagnose)
+    return Fitted(plan.study, agreement, notes, context, found, diagnostics)
 
 
-def adoption(study: Study, schema: Schema, scaling: Scaling) -> Adopt:
+def _left_out(columns: dict[str, tuple[str, ...]]) -> Iterator[str]:
+    for site, names in columns.items():
+        if names:
+            columns_of = ", ".join(names)
+            yield f"site '{site}' leaves out columns in which too few of its people differ: {columns_of}"
+
+
+def adoption(study: Study, schema: Schema, scaling: Scaling, diagnostics: int | None = None) -> Adopt:
     """The question that makes the sites adopt a study, whose settings must all be filled in."""
+    default = diagnostic_rounds.FOLDS if study.diagnostics else 0
     return Adopt(
         schema=schema,
         scaling=scaling,
@@ -106,7 +122,7 @@ def adoption(study: Study, schema: Schema, scaling: Scaling) -> Adopt:
         settings=study.method.settings,
         seed=study.seed,
         sites=scaling.site_names,
-        diagnostics=study.diagnostics,
+        diagnostics=default if diagnostics is None else diagnostics,
     )
 
 
@@ -134,10 +150,11 @@ class LostSites:
                 self._path.write_text(json.dumps(self.reasons), encoding="utf-8")
 
 
-def _result(study: Study, found: Fitted, journal: Journal, lost: dict[str, str]) -> StudyResult:
+def _result(found: Fitted, journal: Journal, lost: dict[str, str]) -> StudyResult:
     scaling = found.agreement.scaling
     return StudyResult(
-        study=study,
+        study=found.study,
+        notes=found.notes,
         schema=found.agreement.schema,
         scaling=scaling,
         context=found.context,

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from unpooled.protocol.rows import Rows
 from unpooled.study import ColumnSchema, Schema
 
 
@@ -20,11 +19,22 @@ def rarest_levels(values: Mapping[str, Sequence[object]]) -> dict[str, int]:
     return {name: min(Counter(levels).values()) for name, levels in values.items()}
 
 
-def fold_cells(rows: Rows, count: int) -> dict[str, int]:
-    """Number of people by arm and fold; a fold's sums follow from the sums with and without it."""
-    arm, fold = (np.asarray(part)[:count] for part in (rows.treatment, rows.fold))
-    people = Counter(zip(arm.tolist(), fold.tolist(), strict=True))
-    return {f"fold {f + 1} of arm {int(a)}": count for (a, f), count in people.items()}
+FEW_VALUES = 3
+"""With this many distinct values, the number of people with each follows from a column's mean and sd."""
+
+
+def value_cells(names: Sequence[str], columns: np.ndarray) -> dict[str, int]:
+    """Number of people with the rarest value of each column that takes few values; NaN is a missing value.
+
+    >>> value_cells(["a", "b"], np.array([[0.0, 1.0], [0.0, 2.5], [7.0, 3.0], [7.0, 4.0]]))
+    {'a (rarest value)': 2}
+    """
+    found = {}
+    for name, column in zip(names, columns.T, strict=True):
+        values, counts = np.unique(column[~np.isnan(column)], return_counts=True)
+        if 1 < len(values) <= FEW_VALUES:
+            found[f"{name} (rarest value)"] = int(counts.min())
+    return found
 
 
 def observed_cells(schema: Schema, incomplete: np.ndarray) -> dict[str, int]:

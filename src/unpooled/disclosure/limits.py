@@ -3,41 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Collection
 
 from unpooled.errors import LimitRefusal
+from unpooled.protocol.records import CELL, LEAST, Limits
 
-LEAST = 10
-"""Minimum number of people at a site for its own results to be sent or shown."""
-CELL = 5
-"""Minimum number of people behind any number that is sent or shown."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Disclosure limits of a site: it refuses an answer that would break one of them.
-
-    Each organisation sets its own limits. They apply to remote sites always, and to tables in this process
-    only if they are passed to `fit`. They catch obvious cases; they do not make the statistics anonymous.
-
-    Parameters
-    ----------
-    rows : int, default=10
-        Fewest rows that any statistic may rest on.
-    cell : int, default=5
-        Fewest people in an arm, in a fold of an arm, or with any level of a binary or categorical column.
-    share : float, default=1/3
-        Most features per row: a stage with p features needs at least p / `share` rows.
-
-    Examples
-    --------
-    >>> Limits(cell=10)
-    Limits(rows=10, cell=10, share=0.3333333333333333)
-    """
-
-    rows: int = LEAST
-    cell: int = CELL
-    share: float = 1.0 / 3.0
+__all__ = [
+    "CELL", "LEAST", "NONE", "Limits", "check_cells", "check_groups", "check_rows", "group_problem",
+    "smallest_pattern",
+]  # fmt: skip
 
 
 NONE = Limits(rows=0, cell=0, share=float("inf"))
@@ -65,12 +39,33 @@ def check_cells(limits: Limits, cells: dict[str, int]) -> None:
         )
 
 
-def check_parameters(limits: Limits, parameters: int, count: int) -> None:
-    if parameters > limits.share * count:
+FOLD_CELLS = 4
+"""A fold of an arm must have this many times `cell` people, so that its sums rest on `cell` of them."""
+
+
+def group_problem(limits: Limits, features: int, arms: Collection[int], folds: int) -> str | None:
+    """Why sums of products of this many features may not be sent from a site with these arms, if so.
+
+    The sums of a fold of an arm follow from those with and without the fold, so that such a fold is the
+    smallest group whose sums the coordinator knows; without folds it is the smaller arm.
+    """
+    group = min(arms, default=0) // max(folds, 1)
+    if group < limits.cell * (FOLD_CELLS if folds > 1 else 1):
+        return f"groups of {group} people, the smaller arm divided into {max(folds, 1)}"
+    if features > limits.share * group:
+        return f"{features} features for groups of {group} people"
+    return None
+
+
+def check_groups(limits: Limits, features: int, arms: Collection[int], folds: int) -> None:
+    """Refuse statistics of too many features for the smallest group whose sums can be worked out."""
+    problem = group_problem(limits, features, arms, folds)
+    if problem is not None:
         raise LimitRefusal(
-            f"a site allows at most {limits.share:.2g} features per row",
-            found=f"{parameters} features for {count} rows",
-            remedy="use fewer covariates or basis functions, or leave this site out of the study",
+            f"a site allows at most {limits.share:.2g} features per person of the smallest group whose sums "
+            f"can be worked out, and groups of at least {limits.cell}",
+            found=problem,
+            remedy="use fewer covariates, basis functions or folds, or leave this site out of the study",
         )
 
 

@@ -226,7 +226,19 @@ def merged(sites: Iterable[Sequence[Pattern]]) -> tuple[Pattern, ...]:
 
 
 def suppressed(patterns: Sequence[Pattern], least: int) -> Suppressed:
-    """Drop the patterns with fewer than `least` rows."""
-    kept = tuple(pattern for pattern in patterns if pattern.count >= least)
-    rows = sum(pattern.count for pattern in patterns) - sum(pattern.count for pattern in kept)
-    return Suppressed(kept, len(patterns) - len(kept), rows)
+    """Drop the patterns with fewer than `least` rows.
+
+    The sums of all dropped rows together follow from those of the whole table, so that the next smallest
+    patterns are dropped too until the dropped rows are none or at least `least`.
+
+    >>> def some(count): return Pattern(np.array([True]), count, np.zeros(1), np.zeros((1, 1)))
+    >>> suppressed([some(2), some(30), some(40)], 10)[1:]
+    (2, 32)
+    """
+    by_size = sorted(patterns, key=lambda pattern: pattern.count)
+    dropped = sum(pattern.count < least for pattern in by_size)
+    while dropped < len(by_size) and 0 < sum(pattern.count for pattern in by_size[:dropped]) < least:
+        dropped += 1
+    few = {id(pattern) for pattern in by_size[:dropped]}
+    kept = tuple(pattern for pattern in patterns if id(pattern) not in few)
+    return Suppressed(kept, dropped, sum(pattern.count for pattern in by_size[:dropped]))

@@ -74,6 +74,14 @@ class Method(Protocol[S, C]):
         """The largest number of features per person in any stage's statistics, for the sites' limits."""
         ...
 
+    def plans(self, settings: S) -> tuple[S, ...]:
+        """Settings to choose from, first as asked, then with fewer folds and features for small sites."""
+        ...
+
+    def budget(self, settings: S, context: C) -> dict[str, int]:
+        """The largest number of θ for which `fit` may ask each stage, in all rounds together."""
+        ...
+
     def most_rounds(self, settings: S) -> int:
         """An upper bound on the rounds of `fit`, for progress bars and custodians."""
         ...

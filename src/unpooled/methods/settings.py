@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -21,14 +21,25 @@ class MethodSettings(BaseModel):
     applies: ClassVar[Conditions] = ()
     """Conditions under which settings have an effect; setting one that has none is an error."""
 
+    def changed(self, **changes: object) -> Self:
+        """The settings with some changed; those that then have no effect return to their defaults."""
+        loose = self.model_copy(update=changes)
+        fields = type(self).model_fields.items()
+        idle = {name: field.default for name, field in fields if loose._without_effect(name)}
+        return type(self).model_validate({**loose.model_dump(), **idle})
+
     @model_validator(mode="after")
-    def _every_setting_applies(self) -> MethodSettings:
+    def _every_setting_applies(self) -> Self:
         for name, field in type(self).model_fields.items():
-            conditions = [needed for names, needed in self.applies if name in names]
-            missed = [self._missed(needed) for needed in conditions]
-            if getattr(self, name) != field.default and missed and None not in missed:
-                raise ValueError(f"'{name}' has no effect with {missed[0]}")
+            reason = self._without_effect(name)
+            if getattr(self, name) != field.default and reason:
+                raise ValueError(f"'{name}' has no effect with {reason}")
         return self
+
+    def _without_effect(self, name: str) -> str | None:
+        """Why a setting has no effect; None if it has one."""
+        missed = [self._missed(needed) for names, needed in self.applies if name in names]
+        return missed[0] if missed and None not in missed else None
 
     def _missed(self, needed: dict[str, tuple[object, ...]]) -> str | None:
         """A description of the first condition that does not hold; None if all hold."""

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from unpooled.maths.missing_patterns import Pattern
-from unpooled.protocol.records import Arrays, Parameters, Record, Scaling
+from unpooled.protocol.records import Arrays, Limits, Parameters, Record, Scaling
 from unpooled.study import ColumnRoles, Description, Schema, Study
 
 
@@ -45,10 +45,13 @@ class Reply(Message):
 
 @dataclass(frozen=True)
 class Described(Reply):
-    """Reveals: number of rows, rows per arm, column kinds and category levels."""
+    """Reveals: number of rows, rows per arm, column kinds and category levels, and the site's limits."""
 
-    reveals: ClassVar[str] = "number of rows, rows per arm, column kinds and category levels"
+    reveals: ClassVar[str] = (
+        "number of rows, rows per arm, column kinds and category levels; the site's limits"
+    )
     description: Description
+    limits: Limits = Limits(0, 0, float("inf"))
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,12 @@ class Patterns(Reply):
 
 @dataclass(frozen=True)
 class Adopted(Reply):
-    """Reveals: nothing new; the number of rows is already known."""
+    """Reveals: which columns the site leaves out; the number of rows is already known."""
 
-    reveals: ClassVar[str] = "nothing new"
+    reveals: ClassVar[str] = "which columns are left out because too few people differ in them"
     rows: int
+    left_out: tuple[str, ...] = ()
+    """Columns that are constant in everything this site sends."""
 
 
 @jax.tree_util.register_dataclass
@@ -252,7 +257,8 @@ class Adopt(Question):
     settings: dict[str, Any]
     seed: int
     sites: tuple[str, ...]
-    diagnostics: bool = False
+    diagnostics: int = 0
+    """Number of folds of the diagnostics; 0 for none."""
     repeated_on_resume: ClassVar[bool] = True
 
     def to_site(self, site: int) -> Question:
@@ -262,9 +268,8 @@ class Adopt(Question):
         expected = {
             "other columns": self.schema.is_of(study.columns),
             "another method": self.method == study.method.name,
-            "other settings": self.settings == study.method.settings,
             "another seed": self.seed == study.seed,
-            "other diagnostics": self.diagnostics == study.diagnostics,
+            "diagnostics": study.diagnostics or not self.diagnostics,
         }
         wrong = [what for what, holds in expected.items() if not holds]
         return f"{wrong[0]} to adopt" if wrong else None
@@ -322,8 +327,11 @@ class Together(Question):
     questions: tuple[Question, ...]
 
     def __post_init__(self) -> None:
-        if not all(isinstance(part, Question) for part in self.questions):
-            raise TypeError("every part must be a question")
+        kinds = (Ask, Vjp)
+        if not isinstance(self.questions, tuple) or not all(
+            isinstance(part, kinds) for part in self.questions
+        ):
+            raise TypeError("every part must ask for statistics or a gradient")
 
     @property
     def label(self) -> str:

@@ -138,3 +138,38 @@ class Scaling(Record):
 
 ROUNDED = 50
 """The size of the largest site is told to the others as a multiple of this."""
+
+
+LEAST = 10
+"""Minimum number of people at a site for its own results to be sent or shown."""
+CELL = 5
+"""Minimum number of people behind any number that is sent or shown."""
+
+
+@dataclass(frozen=True)
+class Limits(Record):
+    """Disclosure limits of a site: it refuses an answer that would break one of them.
+
+    Each organisation sets its own limits. They apply to remote sites always, and to tables in this process
+    only if they are passed to `fit`. They do not make the statistics anonymous.
+
+    Parameters
+    ----------
+    rows : int, default=10
+        Fewest rows that any statistic may rest on.
+    cell : int, default=5
+        Fewest people in an arm or with any level of a binary or categorical column, and fewest effective
+        people behind any sum.
+    share : float, default=1/3
+        Most features per person: a stage with p features needs at least p / `share` people in the smallest
+        group whose sums can be worked out, which is an arm or, with cross-validation, a fold of an arm.
+
+    Examples
+    --------
+    >>> Limits(cell=10)
+    Limits(rows=10, cell=10, share=0.3333333333333333)
+    """
+
+    rows: int = LEAST
+    cell: int = CELL
+    share: float = 1.0 / 3.0

@@ -23,6 +23,18 @@ class Stage(eqx.Module):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         """S_s(θ) for one θ."""
 
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """The smallest and largest value of each parameter, by its name, in any honest question.
+
+        Sites refuse other parameters. Bounds of `ANY` allow everything, for keys of random numbers.
+        """
+        raise NotImplementedError
+
+
+ANY = (-float("inf"), float("inf"))
+FOLD = (-1.0, 20.0)
+"""Bounds of the fold that is left out."""
+
 
 class Objective(Stage):
     """A stage with a scalar F, which the coordinator minimises."""

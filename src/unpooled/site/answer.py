@@ -7,12 +7,15 @@ from dataclasses import replace
 import jax
 import numpy as np
 
+from unpooled.data import model_matrix
 from unpooled.data.model_matrix import encode
 from unpooled.data.stored_columns import describe
-from unpooled.disclosure.groups import fold_cells, level_cells, observed_cells, rarest_levels
-from unpooled.disclosure.limits import check_cells, check_parameters, check_rows, smallest_pattern
+from unpooled.disclosure.bounds import check_finite, check_parameters
+from unpooled.disclosure.groups import level_cells, observed_cells, rarest_levels, value_cells
+from unpooled.disclosure.limits import check_cells, check_groups, check_rows, smallest_pattern
 from unpooled.errors import DataError, MessageError, UnpooledError
 from unpooled.maths.missing_patterns import patterns_of, suppressed
+from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import (
@@ -66,28 +69,25 @@ def _answer(site: Site, question: Message) -> Reply:
             check_rows(site.limits, described.rows)
             check_cells(site.limits, {f"arm {level}": count for level, count in described.arms.items()})
             check_cells(site.limits, _rarest(site, (*described.columns, *described.incomplete)))
-            return Described(described)
+            return Described(described, site.limits)
         case Summarise(schema, centre):
-            check_rows(site.limits, len(site.frame))
-            return Summary(_summarise(site, schema, centre))
+            return Summary(_summarise(_table(site, schema), schema, centre))
         case MissingPatterns(schema, centre):
             return _missing_patterns(site, schema, centre)
         case Adopt():
-            adopted = adopt(site, question)
-            features = adopted.method.features(adopted.settings, adopted.context)
-            check_parameters(site.limits, features, adopted.count)
-            check_cells(site.limits, fold_cells(adopted.rows, adopted.count))
-            if adopted.diagnostic_rows is not None:
-                check_parameters(site.limits, diagnostic_rounds.features(adopted.scaling), adopted.count)
-                check_cells(site.limits, fold_cells(adopted.diagnostic_rows, adopted.count))
-            site.adopted = adopted
-            return Adopted(adopted.count)
+            _table(site, question.schema)
+            _check_groups(site, question)
+            site.adopted = adopt(site, question)
+            return Adopted(site.adopted.count, site.adopted.left_out)
         case Ask(name, parameters):
-            study = _adopted(site)
-            return one_by_one(_statistics, parameters, *_stage(study, name))
+            stage, rows = _stage(_adopted(site), name)
+            check_parameters(stage, parameters)
+            return one_by_one(_statistics, parameters, stage, rows)
         case Vjp(name, parameters, cotangent):
-            study = _adopted(site)
-            return one_by_one(_vjp, (parameters, cotangent), *_stage(study, name))
+            stage, rows = _stage(_adopted(site), name)
+            check_parameters(stage, parameters)
+            check_finite(cotangent)
+            return one_by_one(_vjp, (parameters, cotangent), stage, rows)
         case Together(questions):
             return Replies(tuple(_answer(site, part) for part in questions))
     raise MessageError(
@@ -99,8 +99,7 @@ def _answer(site: Site, question: Message) -> Reply:
 
 def _missing_patterns(site: Site, schema: Schema, centre: np.ndarray) -> Patterns:
     """Sums about the common means by pattern of missing values, for patterns with enough people."""
-    check_rows(site.limits, len(site.frame))
-    arrays = encode(site.frame, site.columns, schema, site=site.name)
+    arrays = _table(site, schema)
     assert arrays.outcome is not None
     values = np.column_stack([arrays.covariates, arrays.incomplete, arrays.treatment, arrays.outcome])
     found = suppressed(patterns_of(values, centre), smallest_pattern(site.limits, values.shape[1]))
@@ -112,12 +111,37 @@ def _rarest(site: Site, columns: tuple[ColumnSchema, ...]) -> dict[str, int]:
     return rarest_levels({name: site.frame[name].dropna().tolist() for name in categorical})
 
 
-def _summarise(site: Site, schema: Schema, centre: Centre | None) -> Arrays:
+def _table(site: Site, schema: Schema) -> model_matrix.Arrays:
+    """The site's table by this schema, if every group that the columns define is large enough.
+
+    The kinds of the columns are those that the site itself sees: a flag that the schema calls numeric is
+    still a flag.
+    """
+    check_rows(site.limits, len(site.frame))
     arrays = encode(site.frame, site.columns, schema, site=site.name)
     assert arrays.outcome is not None
     check_cells(site.limits, level_cells(schema.covariates, arrays.covariates))
     check_cells(site.limits, observed_cells(schema, arrays.incomplete))
+    check_cells(site.limits, value_cells(schema.features, arrays.covariates))
+    check_cells(site.limits, value_cells(schema.incomplete_features, arrays.incomplete))
+    check_cells(site.limits, value_cells((site.columns.outcome,), arrays.outcome[:, None]))
     _refuse_separating(schema, arrays.covariates, arrays.treatment, site.name)
+    return arrays
+
+
+def _check_groups(site: Site, question: Adopt) -> None:
+    """Refuse a plan whose sums could be worked out for groups that are too small for its features."""
+    method = methods.find(question.method)
+    settings = methods.settings_of(method, question.settings)
+    context = method.context(settings, question.scaling, question.seed)
+    arms = tuple(describe(site.frame, site.columns).arms.values())
+    check_groups(site.limits, method.features(settings, context), arms, method.folds(settings))
+    if question.diagnostics:
+        check_groups(site.limits, diagnostic_rounds.features(question.scaling), arms, question.diagnostics)
+
+
+def _summarise(arrays: model_matrix.Arrays, schema: Schema, centre: Centre | None) -> Arrays:
+    assert arrays.outcome is not None
     values = np.column_stack([arrays.covariates, arrays.outcome])
     if centre is None:
         seen = np.sum(~np.isnan(arrays.incomplete), axis=0)

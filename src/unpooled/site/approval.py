@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from unpooled.errors import ApprovalError, ResultsError
 from unpooled.methods import method as methods
-from unpooled.protocol.messages import Question
+from unpooled.methods.diagnostics import rounds as diagnostic_rounds
+from unpooled.protocol.messages import Adopt, Question
 from unpooled.site.private_files import write_whole
 from unpooled.study import Study
 
@@ -23,6 +25,8 @@ class Decision(BaseModel):
 
     approved: bool
     when: str
+    id: str = ""
+    """Distinguishes this decision from later ones on the same study."""
     study: dict[str, Any]
     """The study as it was reviewed, without its tables."""
 
@@ -49,7 +53,7 @@ class Approvals:
         study = methods.with_explicit_settings(study)
         others = {key: decision for key, decision in self._read().items() if key != study.hash}
         when = datetime.now(UTC).isoformat(timespec="seconds")
-        decision = Decision(approved=approved, when=when, study=_question(study))
+        decision = Decision(approved=approved, when=when, id=secrets.token_hex(8), study=_question(study))
         written = _DECISIONS.dump_json({**others, study.hash: decision}, indent=2)
         write_whole(self._path, written.decode() + "\n")
         return decision
@@ -65,12 +69,12 @@ class Approvals:
             return Standing()
         return Standing(None, approved[-1], _changed(approved[-1].study, _question(study)))
 
-    def require(self, study: Study) -> None:
-        """Refuse a study that was not approved in exactly this form."""
+    def require(self, study: Study) -> Decision:
+        """The approval of this study; a study that was not approved in exactly this form is refused."""
         study = methods.with_explicit_settings(study)
         decision, earlier, changed = self.standing(study)
         if decision is not None and decision.approved:
-            return
+            return decision
         if decision is not None:
             found = f"'{study.name}' ({study.hash[:12]}), which was refused on {decision.when}"
         elif earlier is not None:
@@ -102,12 +106,23 @@ class Approvals:
 def permit(study: Study, question: Question) -> None:
     """Refuse a question that does not belong to this study."""
     found = question.mismatch(study)
+    if found is None and isinstance(question, Adopt) and not _offered(study, question):
+        found = "other settings to adopt"
     if found is not None:
         raise ApprovalError(
             "a question must belong to the approved study",
             found=found,
             remedy="run exactly the study that was approved, or have the new one reviewed",
         )
+
+
+def _offered(study: Study, question: Adopt) -> bool:
+    """Whether the settings are those of the study, or a coarser plan that its method offers."""
+    method = methods.find(study.method.name)
+    plans = method.plans(methods.settings_of(method, study.method.settings))
+    folds = diagnostic_rounds.PLANS if study.diagnostics else (0,)
+    offered = any(question.settings == plan.model_dump(mode="json") for plan in plans)
+    return offered and question.diagnostics in folds
 
 
 def _question(study: Study) -> dict[str, Any]:

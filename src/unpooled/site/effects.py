@@ -20,7 +20,7 @@ def conditional_effects(site: Site, draws: Draws, people: Table) -> np.ndarray:
     incomplete = encode_incomplete(frame, study.schema, site=site.name)
     nothing = np.zeros(len(covariates))
     asked = _people(study, covariates, nothing, nothing, incomplete)
-    result = study.method.conditional_effects(study.settings, study.context, draws, study.rows, asked)
+    result = study.method.conditional_effects(study.settings, study.context, draws, study.own_rows, asked)
     return result[:, : len(covariates)]
 
 
@@ -29,7 +29,7 @@ def individual_effects(site: Site, draws: Draws, people: Table | None) -> np.nda
     study = _ready(site)
     if people is None:
         own = study.method.individual_effects(
-            study.settings, study.context, draws, study.rows, None, study.seed
+            study.settings, study.context, draws, study.own_rows, None, study.seed
         )
         return own[:, : study.count]
     frame = read(people, site.columns, site=site.name)
@@ -38,7 +38,7 @@ def individual_effects(site: Site, draws: Draws, people: Table | None) -> np.nda
     outcome = (arrays.outcome - study.scaling.outcome_mean) / study.scaling.outcome_sd
     asked = _people(study, arrays.covariates, arrays.treatment, outcome, arrays.incomplete)
     result = study.method.individual_effects(
-        study.settings, study.context, draws, study.rows, asked, study.seed
+        study.settings, study.context, draws, study.own_rows, asked, study.seed
     )
     return result[:, : len(outcome)]
 
@@ -55,7 +55,7 @@ def _people(
         treatment,
         outcome,
         fold=np.zeros(len(treatment)),
-        site=int(study.rows.site),
+        site=int(study.own_rows.site),
         incomplete=standardise_incomplete(incomplete, study.scaling),
     )
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from unpooled.data import Table, check, read, without_unknown
-from unpooled.data.model_matrix import encode
+from unpooled.data.model_matrix import Arrays, encode
 from unpooled.disclosure.limits import NONE, Limits
-from unpooled.errors import MessageError, StudyError
+from unpooled.disclosure.protection import protect
+from unpooled.errors import LimitRefusal, MessageError, StudyError
 from unpooled.maths.streams import stream
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
@@ -24,6 +25,11 @@ from unpooled.protocol.rows import Rows, make_rows
 from unpooled.protocol.stage import Stage
 from unpooled.study import ColumnRoles, Schema, Study
 
+MOST_CLIPPED = 0.05
+"""Largest share of the outcomes that may be clipped."""
+FURTHEST = 20.0
+"""How much larger values may be in the study's units than in units of the site's own spread."""
+
 
 @dataclass
 class Site:
@@ -33,6 +39,9 @@ class Site:
     frame: pd.DataFrame
     columns: ColumnRoles
     limits: Limits = NONE
+    salt: int | None = None
+    """A secret from which folds and random numbers are drawn; None if all tables are in one process, where
+    they depend on the seed alone."""
     adopted: Adoption | None = field(default=None, repr=False)
 
 
@@ -41,22 +50,26 @@ class Adoption:
     """The study as this site runs it: rows in standard units, and the method's stages."""
 
     rows: Rows
+    """The rows as the stages see them: with limits, protected so that nobody dominates a sum."""
+    own_rows: Rows
+    """The rows as they are, for effects of people, which do not leave the site."""
     count: int
     schema: Schema
     scaling: Scaling
     method: Method
     settings: MethodSettings
-    context: Any
+    context: object
     stages: dict[str, Stage]
     seed: int
+    left_out: tuple[str, ...] = ()
+    """Columns that no clipping protects, which are constant in `rows`."""
     diagnostic_rows: Rows | None = None
     """The rows with the regressors and folds of the diagnostics."""
 
 
 def adopt(site: Site, question: Adopt) -> Adoption:
-    """Standardise the rows by the agreed scaling and build the method's stages."""
+    """Standardise and protect the rows, and build the method's stages."""
     arrays = encode(site.frame, site.columns, question.schema, site=site.name)
-    assert arrays.outcome is not None
     if site.name not in question.sites:
         raise MessageError(
             "the site must be part of the study",
@@ -67,33 +80,126 @@ def adopt(site: Site, question: Adopt) -> Adoption:
     method = methods.find(question.method)
     settings = methods.settings_of(method, dict(question.settings))
     context = method.context(settings, question.scaling, question.seed)
-    rows = make_rows(
-        standardise(arrays.covariates, question.scaling),
-        arrays.treatment,
-        (arrays.outcome - question.scaling.outcome_mean) / question.scaling.outcome_sd,
-        fold=folds(arrays.treatment, method.folds(settings), stream(question.seed, "folds", index)),
-        site=index,
-        incomplete=standardise_incomplete(arrays.incomplete, question.scaling),
-    )
-    own, diagnostic_rows = method.stages(settings, context), None
-    stages = diagnostic_rounds.joined(own, question.scaling, question.diagnostics)
+    salt = index if site.salt is None else site.salt
+    count = method.folds(settings)
+    fold = folds(arrays.treatment, count, stream(question.seed, "folds", salt))
+    plain = standardised(arrays, question.scaling)
+    check_scaling(question.scaling, arrays, plain)
+    groups = [arrays.treatment == arm for arm in (0, 1)]
+    groups = [(fold == f) & arm for arm in groups for f in range(max(count, 1))]
+    diagnostic_fold = None
     if question.diagnostics:
-        fold = folds(
-            arrays.treatment, diagnostic_rounds.FOLDS, stream(question.seed, "diagnostic folds", index)
+        rng = stream(question.seed, "diagnostic folds", salt)
+        diagnostic_fold = folds(arrays.treatment, question.diagnostics, rng)
+        groups += [
+            (diagnostic_fold == f) & (arrays.treatment == a)
+            for a in (0, 1)
+            for f in range(question.diagnostics)
+        ]
+    shielded, left_out = protected(plain, np.array(groups), site.limits.cell, question.schema)
+
+    def rows(values: Standardised) -> Rows:
+        return make_rows(
+            values.covariates,
+            arrays.treatment,
+            values.outcome,
+            fold=fold,
+            site=index,
+            incomplete=values.incomplete,
+            salt=salt % 2**31,
+            least=site.limits.cell,
         )
-        diagnostic_rows = with_regressors(rows, fold)
+
+    own = rows(plain)
+    sent = own if site.limits.cell == 0 else rows(shielded)
     return Adoption(
-        rows,
-        len(arrays.treatment),
-        question.schema,
-        question.scaling,
-        method,
-        settings,
-        context,
-        stages,
-        question.seed,
-        diagnostic_rows,
+        rows=sent,
+        own_rows=own,
+        count=len(arrays.treatment),
+        schema=question.schema,
+        scaling=question.scaling,
+        method=method,
+        settings=settings,
+        context=context,
+        stages=diagnostic_rounds.joined(
+            method.stages(settings, context), question.scaling, question.diagnostics > 0
+        ),
+        seed=question.seed,
+        left_out=left_out,
+        diagnostic_rows=None if diagnostic_fold is None else with_regressors(sent, diagnostic_fold),
     )
+
+
+class Standardised(NamedTuple):
+    """A table in standard units; NaN marks a missing value of `incomplete`."""
+
+    covariates: np.ndarray
+    outcome: np.ndarray
+    incomplete: np.ndarray
+
+
+def standardised(arrays: Arrays, scaling: Scaling) -> Standardised:
+    assert arrays.outcome is not None
+    return Standardised(
+        standardise(arrays.covariates, scaling),
+        (arrays.outcome - scaling.outcome_mean) / scaling.outcome_sd,
+        standardise_incomplete(arrays.incomplete, scaling),
+    )
+
+
+def protected(
+    plain: Standardised, groups: np.ndarray, least: float, schema: Schema
+) -> tuple[Standardised, tuple[str, ...]]:
+    """The table with every column protected, and the names of the columns that had to be left out.
+
+    A complete column that is left out has the mean of all sites everywhere, an incomplete one is missing.
+    """
+    if not least:
+        return plain, ()
+    outcome = protect(plain.outcome[:, None], groups, least)
+    if outcome.left_out[0] or outcome.clipped[0] > MOST_CLIPPED * len(plain.outcome):
+        raise LimitRefusal(
+            f"no sum of outcomes may rest on {least:g} people or fewer",
+            found="an arm, or a fold of an arm, in which few people have most of the outcome",
+            remedy="use another scale of the outcome, such as its logarithm, or leave this site out",
+        )
+    complete, incomplete = (protect(part, groups, least) for part in (plain.covariates, plain.incomplete))
+    names = np.array([*schema.features, *schema.incomplete_features])
+    left_out = names[np.concatenate([complete.left_out, incomplete.left_out])]
+    return Standardised(
+        np.where(complete.left_out, 0.0, complete.values),
+        outcome.values[:, 0],
+        np.where(incomplete.left_out, np.nan, incomplete.values),
+    ), tuple(left_out.tolist())
+
+
+def check_scaling(scaling: Scaling, arrays: Arrays, plain: Standardised) -> None:
+    """Refuse a scaling that is not finite, or under which the site's values are far too large.
+
+    Scaling is a linear change of units, so that a moderate error in it reveals nothing. Very large values
+    would make some people dominate, or turn smooth functions of the values into steps.
+    """
+    sds = (scaling.sd, scaling.incomplete_sd, np.array([scaling.outcome_sd]))
+    finite = all(np.all(np.isfinite(part)) for part in (scaling.mean, scaling.incomplete_mean, *sds))
+    shapes = scaling.mean.shape == scaling.sd.shape == arrays.covariates.shape[1:]
+    if finite and shapes and all(np.all(part > 0.0) for part in sds) and _moderate(arrays, plain):
+        return
+    raise MessageError(
+        "a scaling must standardise the columns of the site",
+        found="a mean or a standard deviation far from those of the site",
+        remedy="run the same version of unpooled everywhere",
+    )
+
+
+def _moderate(arrays: Arrays, plain: Standardised) -> bool:
+    """Whether no value in standard units is far larger than in units of the site's own spread."""
+    assert arrays.outcome is not None
+    raw = np.column_stack([arrays.covariates, arrays.outcome, arrays.incomplete])
+    scaled = np.column_stack([*plain])
+    if not np.any(~np.isnan(raw)):
+        return True
+    own = np.abs(raw - np.nanmean(raw, axis=0)) / np.maximum(np.nanstd(raw, axis=0), 1e-300)
+    return bool(np.nanmax(np.abs(scaled)) <= FURTHEST * max(float(np.nanmax(own)), 1.0))
 
 
 def standardise(covariates: np.ndarray, scaling: Scaling) -> np.ndarray:

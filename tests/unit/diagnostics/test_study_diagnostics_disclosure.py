@@ -193,7 +193,8 @@ def otherwise(result: StudyResult, people: tuple[int, int]) -> StudyResult:
     """The result with other numbers of the last two sites."""
     sent = result.diagnostic_statistics
     assert isinstance(sent, DiagnosticStatistics)
-    scaling = replace(result.scaling, counts=(*result.counts[:2], *people))
+    known = replace(result.scaling.known, counts=(*result.counts[:2], *people))
+    scaling = replace(result.scaling, by_site=known)
     return replace(result, scaling=scaling, diagnostic_statistics=shared_otherwise(sent, people))
 
 

@@ -23,10 +23,6 @@ SCALING = scaling_of(
     site_distances=np.array([[0.0, 1.7], [1.7, 0.0]]),
     binary_rate=np.array([np.nan, np.nan, 0.25]),
     sd=np.array([1.0, 1.0, np.sqrt(0.25 * 0.75)]),
-    sites=2,
-    people=70,
-    largest_site=50,
-    site_names=("north", "south"),
     counts=(30, 40),
 )
 STRUCTURES = ["projection", "isotropic", "ard", "paper"]
@@ -122,7 +118,7 @@ def test_the_basis_and_the_remainder_make_the_whole_kernel() -> None:
 def test_large_sites_keep_only_the_diagonal_of_their_remainder() -> None:
     settings = METHOD.Settings()
     exact = [
-        METHOD.context(settings, replace(SCALING, counts=(5, count)), 0).exact
+        METHOD.context(settings, replace(SCALING, largest_site=count), 0).exact
         for count in (EXACT_ROWS, EXACT_ROWS + 1)
     ]
     assert exact == [True, False]
@@ -145,8 +141,7 @@ def _parameters(stage: str, structure: str, evidence: Any) -> Any:
         return Parameters(fixed={"fold": jnp.asarray(-1)})
     if stage.startswith("effect/"):
         key = jax.random.key_data(jax.random.key(0))
-        fixed = {"beta": jnp.zeros((2, 2, width)), "shift": jnp.zeros((2, 2, 2)), "key": key}
-        return Parameters(free, fixed)
+        return Parameters(free, {"beta": jnp.zeros((2, 2, width)), "key": key}, {"shift": jnp.zeros((2, 2))})
     return Parameters(free, {"fold": jnp.asarray(-1), "noise": jnp.zeros(2)})
 
 

@@ -95,6 +95,11 @@ def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: fl
     return Fit(Draws(by_site=drawn), site_draws(sites, people, settings.draws, seed), diagnostics)
 
 
+def budget(folds: int) -> dict[str, int]:
+    """The number of θ for which each stage is asked at most, with fits by fold and to all people."""
+    return {"outcome": folds + 1, "treatment": STEPS * (folds + 1), "scores": 1, "weighted_outcomes": 2}
+
+
 def score_question(known: Nuisances, folds: int) -> Parameters:
     """Parameters of the `scores` stage: each site's coefficients by fold, [1, site, fold, …]."""
     assert known.treatment is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unpooled.methods.aipw.effects import conditional, individual
-from unpooled.methods.aipw.fit import STEPS, fit
+from unpooled.methods.aipw.fit import STEPS, budget, fit
 from unpooled.methods.aipw.model import PooledRegressions
 from unpooled.methods.aipw.settings import AIPWContext, AIPWSettings
 from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
@@ -48,6 +48,12 @@ class AIPWMethod:
 
     def features(self, settings: AIPWSettings, context: AIPWContext) -> int:
         return 1 + context.covariates
+
+    def plans(self, settings: AIPWSettings) -> tuple[AIPWSettings, ...]:
+        return settings, settings.changed(folds=1)
+
+    def budget(self, settings: AIPWSettings, context: AIPWContext) -> dict[str, int]:
+        return budget(settings.folds)
 
     def most_rounds(self, settings: AIPWSettings) -> int:
         return 1 + (1 if settings.estimator == "difference" else STEPS)

@@ -71,8 +71,26 @@ class CausalFIMethod:
         return settings.folds if chosen else 0
 
     def features(self, settings: CausalFISettings, context: CausalFIContext) -> int:
-        """Each site's own statistics are sums of the outcome model's gradients by arm, not products."""
-        return 1
+        size = 1 + context.covariates + len(layout_of(context).mean)
+        if settings.inference == "variational":
+            return size
+        return max(len(STRUCTURES[name].groups(size)) for name in _names(settings))
+
+    def plans(self, settings: CausalFISettings) -> tuple[CausalFISettings, ...]:
+        if settings.inference == "variational" or settings.structure != "auto":
+            return (settings,)
+        return settings, settings.changed(folds=2), settings.changed(structure="linear")
+
+    def budget(self, settings: CausalFISettings, context: CausalFIContext) -> dict[str, int]:
+        if settings.inference == "variational":
+            return paper.budget(settings)
+        chains = -(-settings.draws // settings.sweeps)
+        found = dict[str, int]()
+        for name in dict.fromkeys(("linear", *_names(settings))):
+            trials = TRIED * max(self.folds(settings), 1) * len(STRUCTURES[name].starts)
+            asked = trials + chains * (STARTED + SETTLING + settings.sweeps)
+            found |= {f"augmentation/{name}": asked, f"effect/{name}": settings.draws}
+        return found
 
     def most_rounds(self, settings: CausalFISettings) -> int:
         if settings.inference == "variational":

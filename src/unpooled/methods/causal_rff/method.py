@@ -15,6 +15,7 @@ from unpooled.methods.causal_rff.classes.candidate import (
     PEOPLE_PER_CLASS,
     ClassCandidate,
 )
+from unpooled.methods.causal_rff.classes.gibbs import kept
 from unpooled.methods.causal_rff.classes.log_likelihoods import Classes, ColumnKinds
 from unpooled.methods.causal_rff.classes.mixture import make_mixture
 from unpooled.methods.causal_rff.effects import (
@@ -104,13 +105,37 @@ class CausalRFFMethod:
         return settings.folds if len(_names(settings)) > 1 else 0
 
     def features(self, settings: CausalRFFSettings, context: CausalRFFContext) -> int:
-        """Only statistics by site count; all others are needed as sums over sites only."""
-        kept = {
-            "observed": lambda: width(settings, make_design(context)),
+        widths = {
+            "observed": lambda: make_design(context).width,
             "categorical": lambda: _most_classes(settings),
             "gaussian": lambda: _functions(settings, context).width,
         }
-        return max(kept[name]() for name in _names(settings))
+        return max(widths[name]() for name in _names(settings))
+
+    def plans(self, settings: CausalRFFSettings) -> tuple[CausalRFFSettings, ...]:
+        fewer_folds = (settings.changed(folds=2),) if len(_names(settings)) > 1 else ()
+        sizes = dict.fromkeys(
+            min(settings.frequencies, size) for size in (settings.frequencies, 16, 8, 4, 2, 0)
+        )
+        if settings.confounding == "latent":
+            return (settings,)
+        both = (settings, *fewer_folds)
+        fewer = (plan.changed(frequencies=size) for plan in both for size in sizes)
+        alone = (settings.changed(confounding="observed", folds=5, frequencies=size) for size in sizes)
+        return tuple(dict.fromkeys((*fewer, *alone)))
+
+    def budget(self, settings: CausalRFFSettings, context: CausalRFFContext) -> dict[str, int]:
+        folds, lengths = self.folds(settings), len(make_design(context).lengths)
+        models = len(_classes(settings, context)) * settings.starts
+        chains = -(-settings.draws // kept(settings.sweeps))
+        found = {
+            "regression": lengths * max(STEPS, 1 + folds) + folds * FOLD_STEPS,
+            "classes": settings.rounds * models + FOLD_ROUNDS * folds,
+            "classes/drawn": settings.sweeps * chains,
+            "held_out": folds,
+            **gaussian.budget(settings, folds),
+        }
+        return found | {f"effect/{name}": settings.draws for name in _names(settings)}
 
     def most_rounds(self, settings: CausalRFFSettings) -> int:
         names = _names(settings)

@@ -14,6 +14,7 @@ import numpy as np
 
 from unpooled.errors import UnpooledError
 from unpooled.methods.aipw.fit import EVERYBODY, STEPS, held_out_folds, nuisances, score_question
+from unpooled.methods.aipw.fit import budget as aipw_budget
 from unpooled.methods.aipw.model import (
     Estimates,
     PooledRegressions,
@@ -34,6 +35,8 @@ PREFIX = "diagnostics/"
 """Prefix of the stages' names, which distinguishes them from the stages of the method."""
 FOLDS, RIDGE, TRIM = 3, 1.0, 0.01
 """AIPW's defaults."""
+PLANS = (FOLDS, 1, 0)
+"""Numbers of folds to choose from for small sites; with 0 there are no diagnostics."""
 MOST_ROUNDS = STEPS + 1
 
 
@@ -58,6 +61,11 @@ def joined(own: dict[str, Stage], scaling: Scaling, diagnostics: bool) -> dict[s
 def features(scaling: Scaling) -> int:
     """The largest number of features per person in any stage's statistics."""
     return 1 + regressors(scaling).width
+
+
+def budget(folds: int) -> dict[str, int]:
+    """The largest number of θ for which each stage may be asked."""
+    return {f"{PREFIX}{name}": count for name, count in {**aipw_budget(folds), "balance": 1}.items()}
 
 
 @dataclass(frozen=True)
@@ -90,27 +98,27 @@ class DiagnosticStatistics(Record):
     converged: bool
 
 
-def diagnose(scaling: Scaling) -> Procedure[DiagnosticStatistics | Unavailable]:
+def diagnose(scaling: Scaling, folds: int = FOLDS) -> Procedure[DiagnosticStatistics | Unavailable]:
     """Run the diagnostics; an error ends them with its reason and does not stop the fit."""
     try:
-        return (yield from _prefixed(_diagnose(scaling)))
+        return (yield from _prefixed(_diagnose(scaling, folds)))
     except UnpooledError as error:
         return Unavailable(f"{error.expected}; found {error.found}")
     except np.linalg.LinAlgError:
         return Unavailable("the regressions must have unique solutions; found a singular matrix")
 
 
-def _diagnose(scaling: Scaling) -> Procedure[DiagnosticStatistics]:
-    pooling, without = _pooling(scaling), np.append(held_out_folds(FOLDS), EVERYBODY)
+def _diagnose(scaling: Scaling, folds: int) -> Procedure[DiagnosticStatistics]:
+    pooling, without = _pooling(scaling), np.append(held_out_folds(folds), EVERYBODY)
     known = yield from nuisances(pooling, RIDGE, without, without)
     assert known.treatment is not None
     *held_out, everybody = known.treatment.coefficients
     crossed = known._replace(treatment=known.treatment._replace(coefficients=np.stack(held_out)))
-    own = np.repeat(everybody[:, None], FOLDS, axis=1)
+    own = np.repeat(everybody[:, None], folds, axis=1)
     # Zero coefficients give everybody a propensity of ½, hence equal weights: the unadjusted difference.
     both = {"treatment": np.stack([own, np.zeros_like(own)])}
     scores, weighted, balance = yield from side_by_side(
-        ask("scores", score_question(crossed, FOLDS)),
+        ask("scores", score_question(crossed, folds)),
         ask("weighted_outcomes", Parameters(per_site=both)),
         ask("balance", Parameters(per_site={"treatment": own[None]})),
     )

@@ -19,6 +19,7 @@ from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence, Ridge
 from unpooled.methods.fedci.subsample import REFINEMENT, Subsampled, is_large, share, subsampled
 from unpooled.methods.method import Fit
+from unpooled.optimise.minimise import STRETCH
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling
 from unpooled.protocol.rows import Rows
@@ -79,6 +80,28 @@ class FedCIMethod:
             return width
         beyond = {"projection": COMPONENTS * len(GRID), "paper": 0}
         return width + max(beyond.get(name, settings.basis) for name in _names(settings))
+
+    def plans(self, settings: FedCISettings) -> tuple[FedCISettings, ...]:
+        if settings.inference == "variational":
+            return (settings,)
+        fewer_folds = (settings.changed(folds=2),) if len(_names(settings)) > 1 else ()
+        one = "ard" if settings.structure == "ard" else "isotropic"
+        sizes = dict.fromkeys(min(settings.basis, size) for size in (settings.basis, 20, 10, 5, 0))
+        return settings, *fewer_folds, *(settings.changed(structure=one, basis=size) for size in sizes)
+
+    def budget(self, settings: FedCISettings, context: FedCIContext) -> dict[str, int]:
+        if settings.inference == "variational":
+            return paper.budget(settings)
+        problems, found = 1 + self.folds(settings), {"ridge": 1 + self.folds(settings), "held_out": 1}
+        for name, evidence in _evidences(settings, context).items():
+            start = evidence.structure.start(np.ones((2, len(context.correlation))), np.ones(2))
+            size = 1 + sum(np.size(leaf) for leaf in start.values())
+            evaluations = settings.evaluations or evidence.structure.evaluations
+            draws = -(-settings.draws // evidence.structure.draws_per_theta)
+            # Evaluations, a Hessian every `STRETCH` of them and one at the mode, refinement, draws.
+            asked = problems * (evaluations + (evaluations // STRETCH + 2) * size) + REFINEMENT + draws
+            found |= {name: asked, subsampled(name): asked, f"effect/{name}": draws}
+        return found
 
     def most_rounds(self, settings: FedCISettings) -> int:
         if settings.inference == "variational":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unpooled.methods.aipw.effects import conditional, individual
-from unpooled.methods.aipw.fit import STEPS
+from unpooled.methods.aipw.fit import STEPS, budget
 from unpooled.methods.aipw.settings import AIPWContext
 from unpooled.methods.aipw.stages import Scores
 from unpooled.methods.meta_analysis.fit import SiteRegressions, fit
@@ -46,6 +46,12 @@ class MetaAnalysisMethod:
 
     def features(self, settings: MetaAnalysisSettings, context: AIPWContext) -> int:
         return 1 + context.covariates
+
+    def plans(self, settings: MetaAnalysisSettings) -> tuple[MetaAnalysisSettings, ...]:
+        return settings, settings.changed(folds=1)
+
+    def budget(self, settings: MetaAnalysisSettings, context: AIPWContext) -> dict[str, int]:
+        return budget(settings.folds)
 
     def most_rounds(self, settings: MetaAnalysisSettings) -> int:
         return STEPS + 1

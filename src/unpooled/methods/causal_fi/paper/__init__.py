@@ -15,6 +15,7 @@
 """
 
 from unpooled.methods.causal_fi.paper.fit import (
+    budget,
     conditional_effects,
     fit,
     individual_effects,
@@ -22,4 +23,4 @@ from unpooled.methods.causal_fi.paper.fit import (
     stages,
 )
 
-__all__ = ["conditional_effects", "fit", "individual_effects", "most_rounds", "stages"]
+__all__ = ["budget", "conditional_effects", "fit", "individual_effects", "most_rounds", "stages"]

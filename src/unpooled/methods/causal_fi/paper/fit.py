@@ -43,6 +43,11 @@ def most_rounds(settings: CausalFISettings) -> int:
     return 2 * settings.rounds + 1
 
 
+def budget(settings: CausalFISettings) -> dict[str, int]:
+    """The number of θ for which each stage is asked at most."""
+    return {IMPUTATION: settings.rounds, SURROGATES: settings.rounds, EFFECT: settings.draws}
+
+
 def fit(settings: CausalFISettings, context: CausalFIContext, seed: int) -> Procedure[Fit]:
     """Stage 1 if any column is incomplete, stage 2, draws of all weights, and the sites' average effects."""
     model = make_model(context)

@@ -101,6 +101,11 @@ class GaussianCandidate(NamedTuple):
         }
 
 
+def budget(settings: CausalRFFSettings, folds: int) -> dict[str, int]:
+    """The number of θ for which each stage is asked at most."""
+    return {"gaussian": (1 + folds) * settings.gaussian_rounds, "gaussian/moments": SETS + folds}
+
+
 def make_functions(
     settings: CausalRFFSettings, context: CausalRFFContext, columns: ColumnKinds, *, binary: bool
 ) -> StructuralFunctions:

@@ -59,6 +59,11 @@ def stages(settings: FedCISettings, context: FedCIContext) -> dict[str, Stage]:
     return {NAME: bound, f"effect/{NAME}": VariationalAverage(bound.evidence)}
 
 
+def budget(settings: FedCISettings) -> dict[str, int]:
+    """The number of θ for which each stage is asked at most."""
+    return {NAME: settings.rounds + 1, f"effect/{NAME}": 1}
+
+
 def fit(settings: FedCISettings, context: FedCIContext, seed: int) -> Procedure[Fit]:
     """Minimise the bound by Algorithm 1, then draw from q and ask for the sites' average effects."""
     bound = make_bound(settings, context)

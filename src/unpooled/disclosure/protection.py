@@ -1,0 +1,89 @@
+"""Columns of a site's table changed so that no person dominates a sum that leaves the site.
+
+Sums of products reveal a person who is far from everybody else in a column, or one of few who differ from the
+most common value: subtracting that value from the column makes everybody else's contribution small. A
+column is therefore clipped until, in every group whose sums could be worked out, the largest squared
+deviation is at most a `least`-th of their sum. Deviations are taken from the column's median, from its mean
+after that, and from its common values. A column for which no clipping suffices, such as a flag that few
+people carry, is left out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+COMMON = 0.1
+"""A value is common if at least this share of the people have it."""
+STEPS = 60
+"""Halvings of the interval that holds the clipping limit."""
+
+
+class Protected(NamedTuple):
+    """The columns after clipping, and which of them must be left out because clipping does not suffice."""
+
+    values: np.ndarray
+    left_out: np.ndarray
+    clipped: np.ndarray
+    """How many values of each column were clipped."""
+
+
+def protect(values: np.ndarray, groups: np.ndarray, least: float) -> Protected:
+    """Clip the columns of `values` [n, p] for the groups of people [g, n]; NaN is a missing value.
+
+    >>> flag = np.r_[np.ones(3), np.zeros(37)][:, None]
+    >>> protect(flag, np.ones((1, 40), bool), 5.0).left_out.tolist()
+    [True]
+    >>> far = np.r_[100.0, np.linspace(-1.0, 1.0, 39)][:, None]
+    >>> found = protect(far, np.ones((1, 40), bool), 5.0)
+    >>> found.left_out.tolist(), found.clipped.tolist(), bool(found.values.max() < 10.0)
+    ([False], [1], True)
+    """
+    found = [_protect_column(column, groups, least) for column in values.T]
+    clipped = np.column_stack([one for one, _ in found]) if found else values
+    changed = np.sum((clipped != values) & ~np.isnan(values), axis=0)
+    return Protected(clipped, np.array([left for _, left in found], dtype=bool), changed)
+
+
+def _protect_column(column: np.ndarray, groups: np.ndarray, least: float) -> tuple[np.ndarray, bool]:
+    seen = ~np.isnan(column)
+    if not seen.any():
+        return column, False
+    for centre in (np.median, np.mean, *_common(column[seen])):
+        centre = float(centre(column[seen])) if callable(centre) else centre
+        deviation = np.where(seen, np.abs(column - centre), 0.0)
+        limit = _limit(deviation, groups, least)
+        if limit is None:
+            return column, True
+        column = np.clip(column, centre - limit, centre + limit)
+    return column, False
+
+
+def _common(values: np.ndarray) -> list[float]:
+    distinct, counts = np.unique(values, return_counts=True)
+    return distinct[counts >= max(COMMON * len(values), 2)].tolist()
+
+
+def _limit(deviation: np.ndarray, groups: np.ndarray, least: float) -> float | None:
+    """The largest clipping limit under which nobody dominates; None if there is none, inf if none is needed.
+
+    Σ min(d, c)² / c² falls as c rises, from the number of people with d > 0.
+    """
+    every = np.where(groups, deviation, 0.0)
+    every = every[every.max(axis=1) > 1e-9 * max(float(deviation.max()), 1e-300)]
+    if not len(every) or np.all(_people(every, every.max(axis=1)) > least):
+        return np.inf
+    low, high = 0.0, float(every.max())
+    if np.any(np.sum(every > 0.0, axis=1) <= least):
+        return None
+    for _ in range(STEPS):
+        middle = 0.5 * (low + high)
+        ends = np.minimum(every.max(axis=1), middle)
+        low, high = (middle, high) if np.all(_people(every, ends) > least) else (low, middle)
+    return low if low > 0.0 else None
+
+
+def _people(deviation: np.ndarray, limit: np.ndarray) -> np.ndarray:
+    """Effective people of every group after clipping at these limits."""
+    return np.sum(np.minimum(deviation, limit[:, None]) ** 2, axis=1) / limit**2
