@@ -15,7 +15,7 @@ import pytest
 from oracle import causal_fi_variational as oracle
 from unpooled.coordinator.rounds import Conduct, run
 from unpooled.methods.causal_fi import paper
-from unpooled.methods.causal_fi.paper import networks
+from unpooled.methods.causal_fi.paper import mean_field
 from unpooled.methods.causal_fi.paper.effects import NetworkAveragedEffect
 from unpooled.methods.causal_fi.paper.fit import EFFECT, IMPUTATION, SURROGATES
 from unpooled.methods.causal_fi.paper.model import NetworkModel, make_model, starts
@@ -34,8 +34,8 @@ from unpooled.site.site import Adoption, Site
 from unpooled.study import ColumnRoles
 
 pytestmark = pytest.mark.slow
-draw, draw_pseudo, divergence = jax.jit(networks.draw), jax.jit(pseudo), jax.jit(networks.divergence)
-draw_many = jax.jit(jax.vmap(networks.draw, (None, 0)))
+draw, draw_pseudo, divergence = jax.jit(mean_field.draw), jax.jit(pseudo), jax.jit(mean_field.divergence)
+draw_many = jax.jit(jax.vmap(mean_field.draw, (None, 0)))
 Table = dict[str, Any]
 """ColumnRoles as NumPy arrays."""
 X, SIZES = 2, (9, 6)  # padded they are as many as all together, so that all share what is compiled
@@ -250,7 +250,7 @@ def test_the_divergence_is_the_textbooks() -> None:
     ours = float(divergence(posterior))
     assert ours == pytest.approx(oracle.divergence(posterior["mean"], posterior["log_sd"]), rel=1e-12)
     zeros = jax.tree.map(np.zeros_like, posterior["mean"])
-    sds = jax.tree.map(lambda leaf, sd: np.full_like(leaf, np.log(sd)), zeros, networks.prior_sds(zeros))
+    sds = jax.tree.map(lambda leaf, sd: np.full_like(leaf, np.log(sd)), zeros, mean_field.prior_sds(zeros))
     assert float(divergence({"mean": zeros, "log_sd": sds})) == pytest.approx(0.0, abs=1e-10)
 
 

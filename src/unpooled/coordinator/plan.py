@@ -20,7 +20,7 @@ from unpooled.study import Study
 
 @dataclass(frozen=True)
 class Plan:
-    """The study as it is run, the folds of its diagnostics (0: none), and what differs from what was asked."""
+    """The study as it is run, the folds of its diagnostics (0: none), and what differs from the study."""
 
     study: Study
     diagnostics: int

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from unpooled.disclosure.by_site import Trace
-from unpooled.methods.causal_fi.paper import networks
+from unpooled.methods.causal_fi.paper import mean_field
 from unpooled.methods.causal_fi.paper.effects import NetworkAveragedEffect, conditional, individual
 from unpooled.methods.causal_fi.paper.model import NetworkModel, make_model, starts
 from unpooled.methods.causal_fi.paper.stages import ImputationBound, SurrogateBound
@@ -83,8 +83,12 @@ def _draw(imputation: Arrays, surrogates: Arrays, keys: Array) -> Arrays:
 
     def one(key: Array) -> Arrays:
         for_first, for_both, rest = jax.random.split(key, 3)
-        both = networks.draw(surrogates, for_both)
-        return {**both, "imputation": networks.draw(imputation, for_first), "key": jax.random.key_data(rest)}
+        both = mean_field.draw(surrogates, for_both)
+        return {
+            **both,
+            "imputation": mean_field.draw(imputation, for_first),
+            "key": jax.random.key_data(rest),
+        }
 
     return jax.lax.map(one, keys)
 

@@ -10,9 +10,10 @@ import jax.scipy.stats as jst
 import numpy as np
 from jaxtyping import Array, Float
 
+from unpooled.maths import networks
 from unpooled.maths.streams import stream
 from unpooled.methods.causal_fi.columns import layout_of
-from unpooled.methods.causal_fi.paper import networks
+from unpooled.methods.causal_fi.paper import mean_field
 from unpooled.methods.causal_fi.paper.entries import Entries, make_entries
 from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings, outcome_family
 from unpooled.models.outcome_family import ClosedFamily, Gaussian
@@ -31,11 +32,11 @@ class NetworkModel(eqx.Module):
     def given_outcome(self, imputation: Arrays, rows: Rows) -> Float[Array, "n o"]:
         """Outputs for u from the network of each person's own arm."""
         inputs = jnp.concatenate([rows.covariates, rows.outcome[:, None]], axis=1)
-        return _own(networks.apply(imputation, inputs), rows)
+        return _own(networks.apply(imputation["layers"], inputs), rows)
 
     def given_shown(self, confounders: Arrays, x: Array, u: Array, shown: Array) -> Float[Array, "n o"]:
         """Outputs for u given x and the entries of u that are shown."""
-        return networks.apply(confounders, jnp.concatenate([x, u * shown, shown], axis=1))[0]
+        return networks.apply(confounders["layers"], jnp.concatenate([x, u * shown, shown], axis=1))[0]
 
     def completed(self, imputation: Arrays, rows: Rows, key: Array) -> Float[Array, "n u"]:
         """u with missing values imputed given the person's own treatment and outcome."""
@@ -43,7 +44,7 @@ class NetworkModel(eqx.Module):
 
     def predictors(self, outcome: Arrays, x: Array, u: Array) -> Float[Array, "n 2"]:
         """η in both arms."""
-        return self.start + networks.apply(outcome, jnp.concatenate([x, u], axis=1))[:, :, 0].T
+        return self.start + networks.apply(outcome["layers"], jnp.concatenate([x, u], axis=1))[:, :, 0].T
 
     def effect(self, outcome: Arrays, x: Array, u: Array) -> Float[Array, " n"]:
         """E[Y(1) − Y(0) | x, u], in standard units."""
@@ -82,10 +83,10 @@ def starts(model: NetworkModel, settings: CausalFISettings, context: CausalFICon
     """Random initial networks, with a narrow q about each."""
     x, u, outputs = context.covariates, len(model.entries.centre), model.entries.outputs
     rng, hidden = stream(seed, "network weights"), settings.hidden
-    imputation = networks.make_network(rng, x + 1, hidden, outputs, heads=2)
-    confounders = networks.make_network(rng, x + 2 * u, hidden, outputs, heads=1)
-    outcome = networks.make_network(rng, x + u, hidden, 1, heads=2)
+    imputation = {"layers": networks.make_stacked(rng, x + 1, hidden, outputs, heads=2)}
+    confounders = {"layers": networks.make_stacked(rng, x + 2 * u, hidden, outputs, heads=1)}
+    outcome: Arrays = {"layers": networks.make_stacked(rng, x + u, hidden, 1, heads=2)}
     if model.family.learns_noise:
         outcome["log_noise"] = np.zeros(2)
     both = {"confounders": confounders, "outcome": outcome}
-    return Starts(networks.begin(imputation), networks.begin(both))
+    return Starts(mean_field.initial(imputation), mean_field.initial(both))

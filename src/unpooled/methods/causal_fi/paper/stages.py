@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_fi.paper import networks
+from unpooled.methods.causal_fi.paper import mean_field
 from unpooled.methods.causal_fi.paper.model import NetworkModel
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
@@ -35,12 +35,12 @@ class ImputationBound(Objective):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         keys = jax.random.split(jax.random.wrap_key_data(parameters.fixed["key"]), self.monte_carlo)
         logs = jax.lax.map(
-            lambda key: observed_log_likelihood(self.model, networks.draw(parameters.free, key), rows), keys
+            lambda key: observed_log_likelihood(self.model, mean_field.draw(parameters.free, key), rows), keys
         )
         return Statistics(-jnp.mean(logs))
 
     def value(self, parameters: Parameters, statistics: Statistics) -> Array:
-        return statistics.summed + networks.divergence(parameters.free)
+        return statistics.summed + mean_field.divergence(parameters.free)
 
 
 def observed_log_likelihood(model: NetworkModel, imputation: Arrays, rows: Rows) -> Float[Array, ""]:
@@ -73,15 +73,17 @@ class SurrogateBound(Objective):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         def one(key: Array) -> Array:
             for_first, for_both, for_rows = jax.random.split(key, 3)
-            imputation = networks.draw(parameters.fixed["imputation"], for_first)
+            imputation = mean_field.draw(parameters.fixed["imputation"], for_first)
             data = pseudo(self.model, imputation, rows, jax.random.fold_in(for_rows, rows.salt))
-            return surrogate_log_likelihood(self.model, networks.draw(parameters.free, for_both), rows, data)
+            return surrogate_log_likelihood(
+                self.model, mean_field.draw(parameters.free, for_both), rows, data
+            )
 
         keys = jax.random.split(jax.random.wrap_key_data(parameters.fixed["key"]), self.monte_carlo)
         return Statistics(-jnp.mean(jax.lax.map(one, keys)))
 
     def value(self, parameters: Parameters, statistics: Statistics) -> Array:
-        return statistics.summed + networks.divergence(parameters.free)
+        return statistics.summed + mean_field.divergence(parameters.free)
 
 
 def pseudo(model: NetworkModel, imputation: Arrays, rows: Rows, key: Array) -> Pseudo:

@@ -45,7 +45,7 @@ class Functions(Kernel):
     remainder."""
 
     def features(self, free: Arrays, covariates: Array) -> Float[Array, "n 2"]:
-        return networks.apply(free["mean"], covariates)
+        return networks.apply_branched(free["mean"], covariates)
 
 
 class Sample(NamedTuple):
@@ -106,7 +106,7 @@ def start(settings: FedCISettings, context: FedCIContext, seed: int) -> Arrays:
         "correlation": np.log(rho / (1.0 - rho)),
         "degrees": np.log(START_DEGREES - 2.0),
     }
-    mean = networks.make_network(context.correlation.shape[0], shared, own, seed)
+    mean = networks.make_branched(context.correlation.shape[0], shared, own, seed)
     free: Arrays = {"arms": wishart, "noise": dict(wishart), "length": np.zeros(1), "mean": mean}
     if settings.inter_dependency:
         sites = {"sd": np.log(np.asarray(SITE_SD)), "closeness": np.zeros(())}
