@@ -12,12 +12,15 @@ import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from unpooled.disclosure.limits import Limits
+from unpooled.disclosure.private_files import make_own_folder
 from unpooled.errors import ResultsError, StudyError, nearest
-from unpooled.site.private_files import OWN_FOLDER, keeping, write_whole
+from unpooled.site import ledger_files
+from unpooled.site.ledger_files import APPROVALS
+from unpooled.site.private_files import keeping, write_whole
 from unpooled.study import ALL_SITES, Source
 from unpooled.study.file import resolved
 
-FILE, LEDGER, APPROVALS, ERRORS = "site.toml", "ledger.jsonl", "approvals.json", "errors.log"
+FILE, LEDGER, ERRORS = "site.toml", "ledger.jsonl", "errors.log"
 REPLY_BYTES = 64 * 2**20
 
 
@@ -75,7 +78,7 @@ class SiteFolder:
         limits: Limits = Limits(),
         reply_bytes: int = REPLY_BYTES,
     ) -> SiteFolder:
-        """Create a site's folder; a relative path of the table is relative to the current folder."""
+        """Create a site's folder with an empty ledger; a relative path is relative to the current folder."""
         folder = Path(folder).absolute()
         data = _movable(resolved(source, Path.cwd(), name), folder)
         bounds = {**vars(limits), "reply_bytes": reply_bytes}
@@ -87,8 +90,9 @@ class SiteFolder:
                 remedy="edit that file, or choose another folder; nothing was changed",
             )
         with keeping(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(OWN_FOLDER)
+            make_own_folder(folder)
+        if not ledger_files.exists(folder / LEDGER):
+            ledger_files.create(folder / LEDGER)
         write_whole(folder / FILE, _written(content))
         return cls.read(folder)
 

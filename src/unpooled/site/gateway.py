@@ -33,7 +33,8 @@ class Gateway:
 
     def answer(self, sealed: bytes) -> bytes:
         """A sealed reply to a sealed question; if anything is wrong, a refusal with its reason."""
-        return Answered(self._folder.name, digest(sealed), self._reply(sealed)).seal()
+        reply = self._reply(sealed)
+        return Answered(self._folder.name, digest(sealed), reply, self._ledger.head).seal()
 
     def _reply(self, sealed: bytes) -> bytes:
         try:
@@ -43,7 +44,7 @@ class Gateway:
             return encode(refusal(error))
         reply = self._within_limits(study, question)
         try:
-            self._record(study, asked.round, question, reply)
+            self._record(study, asked, question, reply)
         except ResultsError as error:  # a reply that cannot be recorded does not leave
             return encode(refusal(error))
         except Exception as error:
@@ -70,10 +71,11 @@ class Gateway:
         with one_blas_thread():  # as in one process: the order of a sum changes its last digits
             return answer(self._open[study.hash], question)
 
-    def _record(self, study: Study, number: int, question: Question, reply: Message) -> None:
+    def _record(self, study: Study, asked: Asked, question: Question, reply: Message) -> None:
         site = self._open.get(study.hash)
         stages = {} if site is None or site.adopted is None else site.adopted.stages
-        self._ledger.record(study.hash, number, question.label, reply, encode(reply), stages=stages)
+        encoded = encode(reply)
+        self._ledger.record(study.hash, asked.round, question, asked.question, reply, encoded, stages=stages)
 
     def _defect(self, error: Exception) -> Refusal:
         """A refusal because of a program error, which is logged without its message."""

@@ -14,7 +14,8 @@ from unpooled.cli.site import app
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.errors import ApprovalError
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import Describe, Described, Statistics
+from unpooled.protocol.messages import Ask, Describe, Described, Statistics
+from unpooled.protocol.records import Parameters
 from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
@@ -159,7 +160,7 @@ def record(folder, count=2):
     own = SiteFolder.read(folder)
     ledger = Ledger(own.ledger)
     for number in range(count):
-        ledger.record("a" * 64, number + 1, "ridge: statistics", Statistics(), b"x" * 1500)
+        ledger.record("a" * 64, number + 1, Ask("ridge", Parameters()), b"", Statistics(), b"x" * 1500)
 
 
 def test_the_ledger_tells_what_left_newest_last(folder):
@@ -209,11 +210,12 @@ def test_no_value_of_a_row_is_told_or_kept(tmp_path):
     question = Describe(study.columns)
     reply = answer(open_site("north", own.source, study, own.limits), question)
     assert isinstance(reply, Described)
-    Ledger(own.ledger).record(study.hash, 1, question.label, reply, encode(reply))
+    Ledger(own.ledger).record(study.hash, 1, question, encode(question), reply, encode(reply))
     told += (
         run("ledger", "--folder", own.folder).output + run("ledger", "--folder", own.folder, "--json").output
     )
-    kept = "".join(path.read_text() for path in own.folder.iterdir())
+    files = [path for path in own.folder.iterdir() if path.is_file() and path.suffix != ".key"]
+    kept = "".join(path.read_text() for path in files)  # the replies are kept as they left
     # The treated level is the study's own word for it, which the custodian is meant to read.
     seen = (told + kept).replace("canary-drug", "")
     assert "canary" not in seen
