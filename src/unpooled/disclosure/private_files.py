@@ -36,8 +36,8 @@ def make_own_folder(folder: Path) -> None:
 
 
 def restrict(folder: Path) -> None:
-    """Take the folder and everything in it from other users; links are left as they are."""
-    folder.chmod(OWN_FOLDER)
-    for one in folder.rglob("*"):
+    """Close a folder and everything of ours in it to other users; links are left as they are."""
+    for one in (folder, *folder.rglob("*")):
         if not one.is_symlink():
-            one.chmod(OWN_FOLDER if one.is_dir() else OWN_FILE)
+            with suppress(PermissionError):  # somebody else's, who decides about it
+                one.chmod(OWN_FOLDER if one.is_dir() else OWN_FILE)
