@@ -46,7 +46,8 @@ for one in ClientRequestProcessors.request_processors:
     agent.register_processor(one)
 
 app = write_job(work, "study", ("north",), "/somewhere") / "site"
-sign_folders(str(app), load_private_key_file(str(lead / "startup/client.key")), str(lead / "startup/client.crt"))
+key, certificate = lead / "startup/client.key", lead / "startup/client.crt"
+sign_folders(str(app), load_private_key_file(str(key)), str(certificate))
 replies = {}
 for job in jobs:
     request = Message(topic=TrainingTopic.DEPLOY, body=zip_directory_to_bytes(str(app), ""))
@@ -104,7 +105,14 @@ def test_a_job_with_an_id_of_its_own_is_still_accepted(kits: Kits, tmp_path: Pat
 
 @pytest.mark.parametrize(
     "value",
-    [None, 3, "startup", "{7f1c2a52-93a5-4a8e-9a53-0d6f3a5b1c11}", "7F1C2A52-93A5-4A8E-9A53-0D6F3A5B1C11", b""],
+    [
+        None,
+        3,
+        "startup",
+        "{7f1c2a52-93a5-4a8e-9a53-0d6f3a5b1c11}",
+        "7F1C2A52-93A5-4A8E-9A53-0D6F3A5B1C11",
+        b"",
+    ],
 )
 def test_only_a_uuid_as_it_is_written_is_an_id_of_a_job(value: object) -> None:
     assert not is_job_id(value)

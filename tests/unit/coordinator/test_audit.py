@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import jax
 import msgpack
@@ -54,12 +55,11 @@ def is_theta(leaf: object) -> bool:
 
 
 def moved(message: Message, by: float) -> Message:
-    """The message with its parameters, or its sums, moved by a share of the largest of each array."""
-    field = "parameters" if isinstance(message, Ask) else "summed"
-    tree = getattr(message, field)
+    """The message with its parameters, or its statistics, moved by a share of the largest of each array."""
+    tree: Any = message.parameters if isinstance(message, Ask) else message
     assert any(is_theta(leaf) for leaf in jax.tree.leaves(tree))
     shifted = jax.tree.map(lambda leaf: leaf + by * np.abs(leaf).max() if is_theta(leaf) else leaf, tree)
-    return dataclasses.replace(message, **{field: shifted})  # type: ignore[type-var]
+    return dataclasses.replace(message, parameters=shifted) if isinstance(message, Ask) else shifted
 
 
 def with_theta(found: Honest) -> int:
