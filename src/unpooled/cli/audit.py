@@ -82,16 +82,19 @@ def _reply(read: Any, file: Path, digests: dict[int, str], number: int) -> bytes
 def _tell(found: Audit) -> None:
     from rich.console import Console
 
+    from unpooled.cli.review import plain
+
     console = Console(markup=False, emoji=False)
     for line in sentences(found):
-        console.print(line, highlight=False)
+        console.print(plain(line), highlight=False)
 
 
 def sentences(found: Audit) -> list[str]:
     """What was checked, and what was not."""
     study, sites = found.study, ", ".join(found.sites)
     told = [
-        f"Study '{study.name}', hash {study.hash}",
+        f"Study '{study.name}'",
+        f"hash {study.hash}",
         f"{found.rounds} rounds with {sites}: every stored question is the one that the study asks, and the "
         "stored replies give the stored results.",
     ]

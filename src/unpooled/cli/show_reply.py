@@ -83,7 +83,8 @@ def _is_table(value: Any) -> bool:
 def _show_array(console: Console, place: str, array: np.ndarray) -> None:
     """The last axis as columns and all others as rows; a large array by its range and its first rows."""
     shape = " x ".join(map(str, array.shape))
-    console.print(plain(f"\n{place}: {shape}"), style="bold", highlight=False)
+    console.print()
+    console.print(plain(f"{place}: {shape}"), style="bold", highlight=False)
     rows = array.reshape(-1, array.shape[-1]) if array.size else np.zeros((0, 0))
     places = list(np.ndindex(array.shape[:-1])) if array.size else []
     large = rows.shape[0] > ROWS or rows.shape[1] > COLUMNS

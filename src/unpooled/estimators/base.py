@@ -110,7 +110,7 @@ class Estimator(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle or a copy holds: neither tables nor where they are, which may name a password."""
-        state = dict(super().__getstate__())
+        state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
         state.pop("sites_", None)
         if "result_" in state:
             result: StudyResult = state["result_"]
