@@ -290,7 +290,7 @@ from nvflare.private.fed.client.admin_commands import AdminCommands
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 from unpooled.engines.nvflare.executor import RestrictedClient
 RestrictedClient()
-left = [[type(one).__name__ for one in group]
+left = [[type(getattr(one, "request", one)).__name__ for one in group]
         for group in (ClientRequestProcessors.request_processors, AdminCommands.commands)]
 print(json.dumps([*left, net_utils.get_ssl_context.__name__]))
 """

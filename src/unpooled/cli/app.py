@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from unpooled.cli.audit import audit
 from unpooled.cli.benchmark import app as benchmark
 from unpooled.cli.check import check
 from unpooled.cli.coordinator import app as coordinator
@@ -28,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they show local variables, which may hold rows
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, new, check, run, report, refute, sensitivity, rehearse, simulate):
+for command in (demo, new, check, run, report, audit, refute, sensitivity, rehearse, simulate):
     app.command()(command)
 for group, name in ((coordinator, "coordinator"), (site, "site"), (benchmark, "benchmark")):
     app.add_typer(group, name=name)

@@ -1,4 +1,4 @@
-"""The output of `unpooled site review` and `unpooled site ledger`."""
+"""The output of `unpooled site review`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from unpooled.cli.progress import readable
 from unpooled.diagnostics.review import Review
 from unpooled.site.approval import Standing
-from unpooled.site.ledger import Entry, Verified
 
 SHORT = 12
 
@@ -107,47 +105,6 @@ def review_as_json(found: Review, standing: Standing) -> dict[str, object]:
     }
 
 
-def show_ledger(site: str, lines: list[Entry]) -> None:
-    console = _console()
-    if not lines:
-        console.print(f"Nothing has left site '{site}' yet.", style="bold", highlight=False)
-        return
-    table = _table("line", "time (UTC)", "study", "round", "question", "reply", "bytes", "reveals")
-    for one in lines:
-        texts = (one.time.removesuffix("+00:00"), one.study[:SHORT])
-        asked = (f"{one.round}", one.question, one.kind, readable(one.bytes), one.reveals)
-        table.add_row(f"{one.number}", *map(plain, (*texts, *asked)))
-    console.print(table)
-    console.print(plain(_total(site, lines)), style="bold", highlight=False, soft_wrap=True)
-
-
-def _total(site: str, lines: list[Entry]) -> str:
-    studies = len({one.study for one in lines})
-    return (
-        f"{_count(len(lines), 'reply', 'replies')} to {_count(studies, 'study', 'studies')}, "
-        f"{readable(sum(one.bytes for one in lines))} in all, left site '{site}'."
-    )
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
-
-
-def ledger_as_json(site: str, lines: list[Entry]) -> dict[str, object]:
-    return {
-        "site": site,
-        "replies": len(lines),
-        "bytes": sum(one.bytes for one in lines),
-        "lines": [one.model_dump(mode="json") for one in lines],
-    }
-
-
-def show_verified(found: Verified) -> None:
-    between = f", from {found.first} to {found.last}" if found.lines else ""
-    verified = f"{_count(found.lines, 'line', 'lines')} verified{between}."
-    _console().print(plain(verified), style="bold", highlight=False, soft_wrap=True)
-
-
 def _console() -> Console:
     return Console(markup=False, emoji=False)  # a column may be named 'bmi [kg/m2]'
 
@@ -155,5 +112,5 @@ def _console() -> Console:
 def _table(*headings: str) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in headings:
-        table.add_column(heading, justify="right" if heading in ("line", "round", "bytes") else "left")
+        table.add_column(heading)
     return table

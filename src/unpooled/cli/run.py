@@ -64,7 +64,8 @@ def fit_and_write(
 ) -> Estimator:
     """Fit, with a checkpoint after every round, and write the results."""
     from unpooled.cli.progress import ProgressDisplay
-    from unpooled.coordinator.run import ROUNDS_BEFORE_FITTING
+    from unpooled.coordinator.checkpoint import earlier
+    from unpooled.coordinator.run import LOST_SITES, ROUNDS_BEFORE_FITTING
     from unpooled.estimators import of_study
     from unpooled.methods.diagnostics.rounds import MOST_ROUNDS
     from unpooled.methods.method import find, settings_of
@@ -80,8 +81,8 @@ def fit_and_write(
             model.fit(study, sites, watch=watching, checkpoint=checkpoint, resume=resume, journal=journal)
         except Exception:
             if not (watching.fitting or resume):  # nothing to resume: leave the folder empty
-                checkpoint.unlink(missing_ok=True)
-                journal.unlink(missing_ok=True)
+                for one in (checkpoint, journal, folder / LOST_SITES, *earlier(checkpoint)):
+                    one.unlink(missing_ok=True)
             raise
     write_results(model, folder)
     return model

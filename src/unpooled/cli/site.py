@@ -61,16 +61,27 @@ def ledger(
     verify: Annotated[
         bool, typer.Option("--verify", help="Only verify that no line was altered, removed or added.")
     ] = False,
+    show: Annotated[
+        int | None, typer.Option("--show", metavar="LINE", help="Open the reply of this line.")
+    ] = None,
     json: Json = False,
     debug: Debug = 0,
 ) -> None:
     """Show what left this site, with the newest reply last."""
     with reporting_errors(as_json=json, debug=debug):
-        from unpooled.cli.review import ledger_as_json, show_ledger, show_verified
+        from unpooled.cli.show_ledger import ledger_as_json, show_ledger, show_verified
+        from unpooled.cli.show_reply import reply_as_json, show_reply
         from unpooled.site import ledger as kept
         from unpooled.site.folder import SiteFolder
 
         own = SiteFolder.read(folder)
+        if show is not None:
+            entry, content = kept.open_reply(own.ledger, show)
+            if json:
+                typer.echo(jsonlib.dumps(reply_as_json(own.name, entry, content)))
+            else:
+                show_reply(entry, content)
+            return
         if verify:
             found = kept.verify(own.ledger)
             if json:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from unpooled.coordinator.checkpoint import writing
 from unpooled.coordinator.rounds import Round
+from unpooled.disclosure.private_files import own
 from unpooled.disclosure.reveals import Cost, Line
 from unpooled.errors import ResultsError
 
@@ -30,7 +31,7 @@ class Journal:
     def record(self, happened: Round) -> None:
         self.rounds.append(happened)
         if self.path is not None:
-            with writing(self.path.parent), self.path.open("a", encoding="utf-8") as file:
+            with writing(self.path.parent), open(self.path, "a", encoding="utf-8", opener=own) as file:
                 file.write(json.dumps(line(happened)) + "\n")
 
     def cost(self) -> Cost:
@@ -68,7 +69,12 @@ def _drop_cut_line(path: Path) -> None:
 
 
 def line(happened: Round) -> Line:
-    """A round as JSON-ready values."""
+    """A round as JSON-ready values.
+
+    `ledgers` has the number of lines and the last hash of each site's ledger after its reply, so that these
+    results bear witness to the ledgers.
+    """
+    ledgers = {site: t.ledger for site, t in happened.traffic.items() if t.ledger}
     return {
         "round": happened.number,
         "question": happened.question,
@@ -76,6 +82,7 @@ def line(happened: Round) -> Line:
         "replayed": happened.replayed,
         "objective": _finite(happened.objective),
         "bytes": {site: {"down": t.down, "up": t.up} for site, t in happened.traffic.items()},
+        "ledgers": ledgers,
     }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from unpooled.coordinator.rounds import Round
 from unpooled.disclosure.by_site import Diagnostics
+from unpooled.disclosure.private_files import make_own_folder, replace_file
 from unpooled.disclosure.reveals import Cost
 from unpooled.errors import MessageError, ResultsError, StudyError
 from unpooled.methods import method as methods
@@ -79,11 +80,11 @@ class StudyResult:
                 found=f"files in {folder.name}/",
                 remedy="choose another folder",
             )
-        folder.mkdir(parents=True, exist_ok=True)
+        make_own_folder(folder)
         question = self.study.model_dump(mode="json", exclude={"sites"})
-        (folder / "study.json").write_text(json.dumps(question, indent=2), encoding="utf-8")
+        replace_file(folder / "study.json", json.dumps(question, indent=2).encode())
         parts = {item.name: getattr(self, item.name) for item in fields(self) if item.name in _STORED}
-        (folder / "model.msgpack").write_bytes(encode(StoredResult(field_values(self.context), parts)))
+        replace_file(folder / "model.msgpack", encode(StoredResult(field_values(self.context), parts)))
         return folder
 
     @classmethod

@@ -5,8 +5,9 @@ The caller iterates over the rounds, and adds progress reports and the journal i
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -14,8 +15,9 @@ from unpooled.coordinator.aggregate import aggregate
 from unpooled.coordinator.checkpoint import Checkpoint, require_same
 from unpooled.maths.linear_algebra import one_blas_thread
 from unpooled.optimise.procedure import Procedure, plain
+from unpooled.protocol.codec import encode
 from unpooled.protocol.engine import Engine, Traffic
-from unpooled.protocol.messages import Message, Question
+from unpooled.protocol.messages import Message, Question, Reply
 
 T = TypeVar("T")
 
@@ -66,7 +68,7 @@ class Conduct(Generic[T]):
         reply = aggregate(replies)
         if self._checkpoint is not None:
             if stored is None:
-                self._checkpoint.append(question, reply)
+                self._checkpoint.append(question, reply, _digests(replies, traffic))
             else:
                 require_same(stored, reply)
         return reply, self._record(number, question, start, traffic, stored is not None, objective)
@@ -81,6 +83,14 @@ class Conduct(Generic[T]):
         objective: float | None,
     ) -> Round:
         return Round(number, question.label, time.perf_counter() - start, traffic, replayed, objective)
+
+
+def _digests(replies: Mapping[str, Reply], traffic: Mapping[str, Traffic]) -> dict[str, str]:
+    """SHA-256 of each site's reply: as the engine received it or, if it does not say, encoded again."""
+    return {
+        site: traffic[site].digest or hashlib.sha256(encode(reply)).hexdigest()
+        for site, reply in replies.items()
+    }
 
 
 def run(procedure: Procedure[T], engine: Engine) -> T:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unpooled.coordinator.agreement import Agreement, reach_agreement
-from unpooled.coordinator.checkpoint import Checkpoint, writing
+from unpooled.coordinator.checkpoint import Checkpoint, earlier, set_aside, writing
 from unpooled.coordinator.journal import Journal
+from unpooled.coordinator.lock import alone
 from unpooled.coordinator.plan import choose_plan
 from unpooled.coordinator.result import StudyResult
 from unpooled.coordinator.rounds import Conduct, Round
+from unpooled.disclosure.private_files import replace_file
 from unpooled.errors import SiteLost
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
@@ -55,9 +57,23 @@ def run_study(
     journal : path, optional
         Where one JSON line per round is written.
     """
+    if checkpoint is None:
+        return _run(study, engine, watch, None, resume, journal)
+    with alone(checkpoint.parent):
+        return _run(study, engine, watch, checkpoint, resume, journal)
+
+
+def _run(
+    study: Study,
+    engine: Engine,
+    watch: Watcher | None,
+    checkpoint: Path | None,
+    resume: bool,
+    journal: Path | None,
+) -> StudyResult:
     study = methods.with_explicit_settings(study)
     record = Journal(journal)
-    stored = None if checkpoint is None else Checkpoint(checkpoint, resume=resume)
+    stored = None if checkpoint is None else _opened(checkpoint, resume)
     folder = None if checkpoint is None else checkpoint.parent
     lost = LostSites(engine, study.min_sites, folder, resume=resume)
     while True:
@@ -70,8 +86,18 @@ def run_study(
             break
         except SiteLost as error:
             lost.lose(error)
-            stored = None if checkpoint is None else Checkpoint(checkpoint)
+            if checkpoint is not None:
+                set_aside(checkpoint)
+                stored = Checkpoint(checkpoint)
     return _result(conduct.result, record, lost.reasons)
+
+
+def _opened(checkpoint: Path, resume: bool) -> Checkpoint:
+    if not resume:
+        with writing(checkpoint.parent):
+            for one in earlier(checkpoint):
+                one.unlink()
+    return Checkpoint(checkpoint, resume=resume)
 
 
 @dataclass(frozen=True)
@@ -147,7 +173,7 @@ class LostSites:
         self.reasons[lost.site] = lost.reason
         if self._path is not None:
             with writing(self._path.parent):
-                self._path.write_text(json.dumps(self.reasons), encoding="utf-8")
+                replace_file(self._path, json.dumps(self.reasons).encode())
 
 
 def _result(found: Fitted, journal: Journal, lost: dict[str, str]) -> StudyResult:

@@ -29,6 +29,8 @@ class Line(TypedDict):
     replayed: bool
     objective: float | None
     bytes: dict[str, Bytes]
+    ledgers: dict[str, str]
+    """Number of lines and last hash of each site's ledger after its reply."""
 
 
 class Sent(TypedDict):

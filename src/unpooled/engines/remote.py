@@ -8,6 +8,7 @@ envelope. A site that does not answer, or answers something else, is asked again
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -149,10 +150,10 @@ class RemoteEngine:
             try:
                 if isinstance(reply, Unreachable):
                     raise reply
-                answered[name] = (
-                    _reply(open_reply(reply, sent[name], name)),
-                    Traffic(len(sent[name]), len(reply)),
-                )
+                found = open_reply(reply, sent[name], name)
+                digest = hashlib.sha256(found.reply).hexdigest()
+                traffic = Traffic(len(sent[name]), len(reply), digest, found.ledger)
+                answered[name] = (_reply(found.reply), traffic)
             except (Unreachable, MessageError) as error:
                 reason = error.found if isinstance(error, MessageError) else str(error)
                 failures[name] += 1

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -106,6 +107,15 @@ class Estimator(BaseEstimator):
             )
         self.sites_ = opened
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle or a copy holds: neither tables nor where they are, which may name a password."""
+        state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
+        state.pop("sites_", None)
+        if "result_" in state:
+            result: StudyResult = state["result_"]
+            state["result_"] = replace(result, study=result.study.model_copy(update={"sites": {}}))
+        return state
 
     # ------------------------------------------------------------------ populations
 
@@ -416,7 +426,7 @@ class Estimator(BaseEstimator):
         if not hasattr(self, "sites_"):
             raise StudyError(
                 "effects of people are computed beside their site's table",
-                found="a loaded model without tables",
+                found="a loaded or copied model without tables",
                 remedy="model.attach(sites) with the same tables as in the study",
             )
         if site not in self.sites_:

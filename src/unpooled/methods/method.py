@@ -41,7 +41,7 @@ class Fit(Record):
         require_typed(self.diagnostics)
 
 
-S = TypeVar("S", bound=MethodSettings, contravariant=True)
+S = TypeVar("S", bound=MethodSettings)
 C = TypeVar("C")
 
 

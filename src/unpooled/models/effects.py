@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from unpooled.disclosure.effective_people import enough
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Stage
+from unpooled.protocol.stage import ANY, Bounds, Stage
 
 REVEALS = "draws of the average effect at this site"
 
@@ -19,7 +20,8 @@ REVEALS = "draws of the average effect at this site"
 class SampleAverage(Stage):
     """The sample average treatment effect: the effect averaged over the site's people.
 
-    The model must provide ``effect(draw, rows)`` of shape [n], or [k, n] for a bundle of draws.
+    The model must provide ``effect(draw, rows)`` of shape [n], or [k, n] for a bundle of draws, and
+    ``bounds()`` of the parameters of a draw.
     """
 
     model: Any
@@ -27,13 +29,40 @@ class SampleAverage(Stage):
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         effect = self.model.effect({**parameters.fixed, **parameters.per_site}, rows)
-        return Statistics(per_site={"effect": effect @ rows.present / jnp.sum(rows.present)})
+        return Statistics(per_site={"effect": average(effect, rows.present, rows)})
+
+    def bounds(self) -> Bounds:
+        return self.model.bounds()
+
+
+def average(effects: Float[Array, "*k n"], weight: Float[Array, " n"], rows: Rows) -> Float[Array, "*k"]:
+    """The weighted mean of the effects; with limits, close to their median if few people dominate it.
+
+    A draw may be chosen so that only one person has an effect. The deviations from the median are therefore
+    multiplied by `enough`, which is 1 if they rest on many people.
+    """
+
+    def plain() -> Array:
+        return effects @ weight / weight.sum()
+
+    def with_limits() -> Array:
+        there = jnp.where(rows.present > 0.0, effects, jnp.nan)
+        centre = jnp.nanmedian(there, axis=-1, keepdims=True)
+        deviation = jnp.where(rows.present > 0.0, effects - centre, 0.0) * weight
+        factor = enough(jnp.abs(deviation), rows.least)
+        return centre[..., 0] + factor * deviation.sum(axis=-1) / weight.sum()
+
+    return jax.lax.cond(rows.least > 0.0, with_limits, plain)
 
 
 class EffectModel(Protocol):
     """A model of the effects of a site's people under one draw; `key` may be used to draw missing values."""
 
     def effect(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, " n"]: ...
+
+    def bounds(self) -> Bounds:
+        """Bounds of the parameters of a draw."""
+        ...
 
 
 class PopulationAverage(Stage):
@@ -48,4 +77,7 @@ class PopulationAverage(Stage):
         for_effects, for_weights = jax.random.split(key)
         effects = self.model.effect(draw, rows, for_effects)
         weight = rows.present * jax.random.exponential(for_weights, rows.present.shape)
-        return Statistics(per_site={"effect": effects @ weight / weight.sum()})
+        return Statistics(per_site={"effect": average(effects, weight, rows)})
+
+    def bounds(self) -> Bounds:
+        return {**self.model.bounds(), "key": ANY}

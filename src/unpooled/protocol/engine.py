@@ -12,10 +12,14 @@ from unpooled.study import Study
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes sent to and received from one site in one exchange."""
+    """Bytes sent to and received from one site in one exchange, and what proves the reply."""
 
     down: int
     up: int
+    digest: str = ""
+    """SHA-256 of the encoded reply; empty if the engine does not say."""
+    ledger: str = ""
+    """Number of lines and last hash of the site's ledger after the reply; empty if it keeps none."""
 
 
 class Engine(Protocol):

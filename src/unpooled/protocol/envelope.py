@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any, NamedTuple
 
 import msgpack
@@ -31,6 +32,8 @@ class Answered(NamedTuple):
     digest: bytes
     """SHA-256 of the sealed question that the reply answers."""
     reply: bytes
+    ledger: str
+    """Number of lines and last hash of the site's ledger, such as "42 9f86d0…"; empty if there is none."""
 
     def seal(self) -> bytes:
         return bytes(msgpack.packb(list(self)) or b"")
@@ -40,16 +43,25 @@ def open_question(sealed: bytes) -> Asked:
     return Asked(*_open(sealed, (str, bytes, int, bytes)))
 
 
-def open_reply(sealed: bytes, asked: bytes, site: str) -> bytes:
-    """Return the enclosed reply, after checking that it comes from this site and answers this question."""
-    found = Answered(*_open(sealed, (str, bytes, bytes)))
+_HEAD = re.compile(r"([1-9]\d{0,17} [0-9a-f]{64})?")
+
+
+def open_reply(sealed: bytes, asked: bytes, site: str) -> Answered:
+    """Open an envelope, after checking that it comes from this site and answers this question."""
+    found = Answered(*_open(sealed, (str, bytes, bytes, str)))
     if found.site != site or found.digest != digest(asked):
         raise MessageError(
             "a reply must answer the question that was sent",
             found=f"a reply from another site or to another question, received from '{site}'",
             remedy="check the site's machine: it may have sent an old reply again",
         )
-    return found.reply
+    if not _HEAD.fullmatch(found.ledger):
+        raise MessageError(
+            "a reply must come with the number of lines and the last hash of the site's ledger",
+            found=f"other text, received from '{site}'",
+            remedy="run the same version of unpooled at every party",
+        )
+    return found
 
 
 def digest(sealed: bytes) -> bytes:

@@ -23,17 +23,26 @@ class Stage(eqx.Module):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         """S_s(θ) for one θ."""
 
-    def bounds(self) -> dict[str, tuple[float, float]]:
-        """The smallest and largest value of each parameter, by its name, in any honest question.
+    @abstractmethod
+    def bounds(self) -> Bounds:
+        """The smallest and largest value of each parameter in any honest question, in standard units.
 
-        Sites refuse other parameters. Bounds of `ANY` allow everything, for keys of random numbers.
+        A parameter is named by the innermost key under which it is sent. Sites refuse other parameters and
+        other values.
         """
-        raise NotImplementedError
 
 
+Bounds = dict[str, tuple[float, float]]
 ANY = (-float("inf"), float("inf"))
+"""Bounds of keys of random numbers."""
 FOLD = (-1.0, 20.0)
 """Bounds of the fold that is left out."""
+LINEAR = (-100.0, 100.0)
+"""Bounds of coefficients of a linear predictor with values on the scale of the outcome."""
+LOGIT = (-15.0, 15.0)
+"""Bounds of coefficients of a logit or probit: with larger ones a smooth curve becomes a step."""
+LOG = (-12.0, 6.0)
+"""Bounds of logarithms of scales."""
 
 
 class Objective(Stage):

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import tomlkit
 
+from unpooled.disclosure.private_files import replace_file, restrict
 from unpooled.errors import ResultsError
 from unpooled.estimators import Estimator
 from unpooled.report.content import report_content
@@ -38,7 +39,8 @@ def write_report(model: Estimator, result: ResultContent, folder: Path) -> Path:
     content = finite(report_content(model, result, _profiles(folder / EFFECTS), _refutation(folder)))
     figures = draw_report_figures(model, content, folder / "figures")
     write_json(content, folder / NUMBERS)
-    (folder / PAGE).write_text(page(content, figures), encoding="utf-8")
+    replace_file(folder / PAGE, page(content, figures).encode())
+    restrict(folder)
     return folder / PAGE
 
 
@@ -61,7 +63,7 @@ def read_result(folder: Path) -> ResultContent:
 
 
 def write_json(content: Mapping[str, object], path: Path) -> None:
-    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    replace_file(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
 
 def _profiles(path: Path) -> pd.DataFrame | None:

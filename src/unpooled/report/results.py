@@ -13,12 +13,15 @@ from typing import cast
 
 import pandas as pd
 
+from unpooled.coordinator import lock
 from unpooled.coordinator.checkpoint import writing
 from unpooled.coordinator.journal import line, read_lines
+from unpooled.coordinator.lock import alone
 from unpooled.coordinator.result import StudyResult
 from unpooled.diagnostics.borrowed_strength import study_bounds
 from unpooled.diagnostics.study_diagnostics import hidden_sites
 from unpooled.disclosure.by_site import withhold
+from unpooled.disclosure.private_files import make_own_folder, replace_file, restrict
 from unpooled.disclosure.reveals import Cost, Line, cost, left
 from unpooled.errors import ResultsError
 from unpooled.estimators import Estimator
@@ -44,18 +47,22 @@ def claim(folder: Path | str, *, resume: bool = False) -> Path:
             _require_begun(folder)
         elif _has_files(folder):
             raise _in_the_way(f"files in {folder}", "choose another folder, or continue with --resume")
-        folder.mkdir(parents=True, exist_ok=True)
+        make_own_folder(folder)
     return folder
 
 
 @contextmanager
 def claimed(folder: Path | str, *, resume: bool = False) -> Iterator[Path]:
-    """Claim a folder; if the work fails and leaves it empty, remove what was created here."""
+    """Claim a folder for one run; if the work fails and leaves it empty, remove what was created here."""
     folder = Path(folder)
     with writing(folder):
         made = [one for one in (folder, *folder.parents) if not one.exists()]
     try:
-        yield claim(folder, resume=resume)
+        claim(folder, resume=resume)
+        with alone(folder):
+            yield claim(folder, resume=resume)  # again: another run may have used it in between
+            with writing(folder):
+                restrict(folder)
     except BaseException:
         for one in made:
             with suppress(OSError):  # not empty: the study can be resumed
@@ -64,7 +71,7 @@ def claimed(folder: Path | str, *, resume: bool = False) -> Iterator[Path]:
 
 
 def _has_files(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.iterdir())
+    return folder.is_dir() and any(one.name != lock.NAME for one in folder.iterdir())
 
 
 def _require_begun(folder: Path) -> None:
@@ -189,7 +196,7 @@ def _lines(model: Estimator, folder: Path) -> list[Line] | None:
         return read_lines(path)
     lines = _own_lines(model)
     if lines is not None:
-        path.write_text("".join(json.dumps(one) + "\n" for one in lines), encoding="utf-8")
+        replace_file(path, "".join(json.dumps(one) + "\n" for one in lines).encode())
     return lines
 
 

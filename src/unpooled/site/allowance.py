@@ -18,11 +18,12 @@ import jax
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from unpooled.disclosure.private_files import OWN_FOLDER, keeping, write_whole
+from unpooled.disclosure.private_files import make_own_folder
 from unpooled.errors import ApprovalError, LimitRefusal, ResultsError
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.protocol.messages import Adopt, Ask, Question, Together, Vjp
+from unpooled.site.private_files import keeping, write_whole
 from unpooled.site.site import Adoption
 from unpooled.study import Study
 
@@ -85,11 +86,11 @@ class Allowances:
     def __init__(self, folder: Path, least: int) -> None:
         self._folder, self._least = folder, least
 
-    def open(self, study: Study, approval: str, frame: pd.DataFrame, key: bytes) -> Spent:
+    def open(self, study: str, approval: str, frame: pd.DataFrame, key: bytes) -> Spent:
         """The state under this approval, bound to this table; a new approval starts with nothing spent."""
         people = _people(frame, key)
         table = hashlib.sha256("\n".join(people).encode()).hexdigest()
-        stored = self._read(study.hash)
+        stored = self.read(study) if self._path(study).exists() else None
         if stored is not None and stored.approval == approval:
             if stored.table != table:
                 raise ApprovalError(
@@ -101,8 +102,8 @@ class Allowances:
         self._refuse_small_changes(people)
         salt = secrets.token_hex(16) if stored is None else stored.salt
         spent = Spent(approval=approval, salt=salt, table=table)
-        self.write(study.hash, spent)
-        write_whole(self._path(study.hash).with_suffix(PEOPLE), "\n".join(people) + "\n")
+        self.write(study, spent)
+        write_whole(self._path(study).with_suffix(PEOPLE), "\n".join(people) + "\n")
         return spent
 
     def _refuse_small_changes(self, people: list[str]) -> None:
@@ -120,14 +121,23 @@ class Allowances:
 
     def write(self, study: str, spent: Spent) -> None:
         with keeping(self._folder):
-            self._folder.mkdir(mode=OWN_FOLDER, exist_ok=True)
+            make_own_folder(self._folder)
         write_whole(self._path(study), spent.model_dump_json(indent=1) + "\n")
 
     def _path(self, study: str) -> Path:
         return self._folder / f"{study}.json"
 
-    def _read(self, study: str) -> Spent | None:
-        return _parsed(self._path(study)) if self._path(study).exists() else None
+    def read(self, study: str) -> Spent:
+        """The state of a study that was opened."""
+        path = self._path(study)
+        try:
+            return Spent.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            raise ResultsError(
+                "the site's record of what was asked must be readable",
+                found=f"a file that is damaged or cannot be read: {path.name}",
+                remedy="restore an undamaged copy, or remove it and approve the study again",
+            ) from None
 
 
 def spend(spent: Spent, budget: Budget, question: Question, asked: str, adopted: Adoption | None) -> Spent:
@@ -185,7 +195,8 @@ def _people(frame: pd.DataFrame, key: bytes) -> list[str]:
 
     Who sees them without the key cannot test whether they hold a certain person.
     """
-    rows = [row.tobytes() for row in pd.util.hash_pandas_object(frame, index=False).to_numpy()]
+    digests: pd.Series = pd.util.hash_pandas_object(frame, index=False)  # pyright: ignore[reportAttributeAccessIssue]
+    rows = [row.tobytes() for row in digests.to_numpy()]
     columns = "\n".join(map(str, frame.columns)).encode()
     first, *rest = (hmac.new(key, one, hashlib.sha256).hexdigest()[:16] for one in (columns, *rows))
     return [first, *sorted(rest)]
@@ -195,17 +206,6 @@ def _changed(before: list[str], now: list[str]) -> int:
     """How many rows were added or removed, whichever is more."""
     old, new = Counter(before), Counter(now)
     return max((old - new).total(), (new - old).total())
-
-
-def _parsed(path: Path) -> Spent:
-    try:
-        return Spent.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        raise ResultsError(
-            "the site's record of what was asked must be readable",
-            found=f"a file that is damaged or cannot be read: {path.name}",
-            remedy="restore an undamaged copy, or remove it and approve the study again",
-        ) from None
 
 
 def _too_much(found: str) -> LimitRefusal:

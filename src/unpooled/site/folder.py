@@ -12,13 +12,17 @@ import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from unpooled.disclosure.limits import Limits
+from unpooled.disclosure.private_files import make_own_folder
 from unpooled.errors import ResultsError, StudyError, nearest
-from unpooled.site.private_files import OWN_FOLDER, keeping, write_whole
+from unpooled.site import ledger_files
+from unpooled.site.ledger_files import APPROVALS
+from unpooled.site.private_files import keeping, write_whole
 from unpooled.study import ALL_SITES, Source
 from unpooled.study.file import resolved
 
-FILE, LEDGER, APPROVALS, ERRORS = "site.toml", "ledger.jsonl", "approvals.json", "errors.log"
-REPLY_BYTES = 64 * 2**20
+FILE, LEDGER, ERRORS = "site.toml", "ledger.jsonl", "errors.log"
+REFUSALS, ALLOWANCES = "refusals.log", "allowances"
+REPLY_BYTES, STUDY_BYTES = 64 * 2**20, 1024 * 2**20
 
 
 class OwnLimits(BaseModel):
@@ -30,6 +34,7 @@ class OwnLimits(BaseModel):
     cell: int = Field(default=Limits.cell, ge=0)
     share: float = Field(default=Limits.share, gt=0.0)
     reply_bytes: int = Field(default=REPLY_BYTES, ge=1)
+    study_bytes: int = Field(default=STUDY_BYTES, ge=1)
 
 
 class SiteFile(BaseModel):
@@ -39,6 +44,7 @@ class SiteFile(BaseModel):
 
     name: str
     data: Source
+    rehearsal: bool = False
     limits: OwnLimits = OwnLimits()
 
     @field_validator("name")
@@ -64,6 +70,10 @@ class SiteFolder:
     limits: Limits = Limits()
     reply_bytes: int = REPLY_BYTES
     """The largest reply, in bytes, that may leave the site."""
+    study_bytes: int = STUDY_BYTES
+    """The largest number of bytes that may leave the site in one study."""
+    rehearsal: bool = False
+    """Whether one person holds every table: random numbers then follow the study's seed, not a secret."""
 
     @classmethod
     def create(
@@ -74,12 +84,15 @@ class SiteFolder:
         *,
         limits: Limits = Limits(),
         reply_bytes: int = REPLY_BYTES,
+        rehearsal: bool = False,
     ) -> SiteFolder:
-        """Create a site's folder; a relative path of the table is relative to the current folder."""
+        """Create a site's folder with an empty ledger; a relative path is relative to the current folder."""
         folder = Path(folder).absolute()
         data = _movable(resolved(source, Path.cwd(), name), folder)
         bounds = {**vars(limits), "reply_bytes": reply_bytes}
-        content = _checked({"name": name, "data": data.model_dump(), "limits": bounds})
+        content = _checked(
+            {"name": name, "data": data.model_dump(), "rehearsal": rehearsal, "limits": bounds}
+        )
         if (folder / FILE).exists():
             raise ResultsError(
                 "a site's folder must be new",
@@ -87,8 +100,9 @@ class SiteFolder:
                 remedy="edit that file, or choose another folder; nothing was changed",
             )
         with keeping(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(OWN_FOLDER)
+            make_own_folder(folder)
+        if not ledger_files.exists(folder / LEDGER):
+            ledger_files.create(folder / LEDGER)
         write_whole(folder / FILE, _written(content))
         return cls.read(folder)
 
@@ -97,9 +111,11 @@ class SiteFolder:
         """Read `site.toml`; its paths are relative to the folder."""
         folder = Path(folder).absolute()
         content = _checked(_parsed(folder / FILE))
-        limits = Limits(**content.limits.model_dump(exclude={"reply_bytes"}))
+        bounds = content.limits
+        limits = Limits(bounds.rows, bounds.cell, bounds.share)
         source = resolved(content.data, folder, content.name)
-        return cls(folder, content.name, source, limits, content.limits.reply_bytes)
+        sizes = bounds.reply_bytes, bounds.study_bytes
+        return cls(folder, content.name, source, limits, *sizes, content.rehearsal)
 
     @property
     def ledger(self) -> Path:
@@ -113,6 +129,14 @@ class SiteFolder:
     def errors(self) -> Path:
         return self.folder / ERRORS
 
+    @property
+    def refusals(self) -> Path:
+        return self.folder / REFUSALS
+
+    @property
+    def allowances(self) -> Path:
+        return self.folder / ALLOWANCES
+
 
 def _movable(source: Source, folder: Path) -> Source:
     """Make the path of a table inside the folder relative, so that the folder can be moved."""
@@ -123,9 +147,10 @@ def _movable(source: Source, folder: Path) -> Source:
 
 _WORDS = {
     "rows": "minimum number of rows behind any statistic",
-    "cell": "minimum number of people in an arm, in a fold of an arm, or with a value of a column",
-    "share": "maximum number of features of a stage, as a share of the rows",
+    "cell": "minimum number of people in an arm, with a value of a column, or behind a sum",
+    "share": "maximum number of features, as a share of the smallest group whose sums can be worked out",
     "reply_bytes": "largest reply that may leave the site, in bytes",
+    "study_bytes": "most bytes that may leave the site in one study",
 }
 
 
@@ -133,6 +158,8 @@ def _written(content: SiteFile) -> str:
     document = tomlkit.document()
     document.add(tomlkit.comment("A site of unpooled. For its custodian only: a url may contain a password."))
     document.add("name", tomlkit.item(content.name))
+    if content.rehearsal:
+        document.add("rehearsal", tomlkit.item(True).comment("one person holds the tables of all sites"))
     document.add("data", tomlkit.item(content.data.model_dump(exclude_none=True)))
     limits = tomlkit.table()
     for key, value in content.limits.model_dump().items():

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from unpooled.errors import LimitRefusal, MessageError, ResultsError, UnpooledError
+from unpooled import errors
+from unpooled.errors import ApprovalError, LimitRefusal, MessageError, ResultsError, UnpooledError
 from unpooled.maths.linear_algebra import one_blas_thread
 from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Answered, Asked, digest, open_question
-from unpooled.protocol.messages import Message, Question, Refusal
+from unpooled.protocol.messages import Adopt, Message, Question, Refusal
+from unpooled.site.allowance import Allowances, budget_of, spend
 from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals, permit
 from unpooled.site.folder import SiteFolder
@@ -29,51 +33,88 @@ class Gateway:
         self._folder = SiteFolder.read(folder)
         self._ledger = Ledger(self._folder.ledger)
         self._approvals = Approvals(self._folder.approvals)
-        self._open: dict[str, Site] = {}
+        self._allowances = Allowances(self._folder.allowances, self._folder.limits.cell)
+        self._open: dict[tuple[str, str], Site] = {}
 
     def answer(self, sealed: bytes) -> bytes:
-        """A sealed reply to a sealed question; if anything is wrong, a refusal with its reason."""
-        return Answered(self._folder.name, digest(sealed), self._reply(sealed)).seal()
+        """A sealed reply to a sealed question; if anything is wrong, a refusal."""
+        reply = self._reply(sealed)
+        return Answered(self._folder.name, digest(sealed), reply, self._ledger.head).seal()
 
     def _reply(self, sealed: bytes) -> bytes:
         try:
             asked = open_question(sealed)
             study, question = _study(asked), _question(asked)
         except UnpooledError as error:
-            return encode(refusal(error))
-        reply = self._within_limits(study, question)
+            return encode(self._refusal(error))
+        reply = self._within_limits(study, asked, question)
         try:
-            self._record(study, asked.round, question, reply)
+            self._record(study, asked, question, reply)
         except ResultsError as error:  # a reply that cannot be recorded does not leave
-            return encode(refusal(error))
+            return encode(self._refusal(error))
         except Exception as error:
             return encode(self._defect(error))
         return encode(reply)
 
-    def _within_limits(self, study: Study, question: Question) -> Message:
+    def _within_limits(self, study: Study, asked: Asked, question: Question) -> Message:
         try:
-            reply = self._permitted(study, question)
-            if (found := len(encode(reply))) > self._folder.reply_bytes:
-                raise _too_large(found, self._folder.reply_bytes)
-            return reply
+            return self._permitted(study, asked, question)
         except UnpooledError as error:
-            return refusal(error)
+            return self._refusal(error)
         except Exception as error:
             return self._defect(error)
 
-    def _permitted(self, study: Study, question: Question) -> Message:
-        self._approvals.require(study)
+    def _permitted(self, study: Study, asked: Asked, question: Question) -> Message:
+        approval = self._approvals.require(study)
         permit(study, question)
-        if study.hash not in self._open:
-            site = open_site(self._folder.name, self._folder.source, study, self._folder.limits)
-            self._open = {study.hash: site}
+        site = self._site(study, approval.id)
+        spent = self._allowances.read(study.hash)
+        name = hashlib.sha256(asked.question).hexdigest()
+        if name in spent.answered:
+            recorded = self._ledger.recorded(study.hash, name)
+            if recorded is not None and not (isinstance(question, Adopt) and site.adopted is None):
+                return decode(recorded)
+        else:
+            budget = budget_of(study, self._folder.study_bytes)
+            spent = spend(spent, budget, question, name, site.adopted)
+            self._allowances.write(study.hash, spent)
         with one_blas_thread():  # as in one process: the order of a sum changes its last digits
-            return answer(self._open[study.hash], question)
+            reply = answer(site, question)
+        if isinstance(reply, Refusal):
+            raise error_of(reply)
+        size = len(encode(reply))
+        if size > self._folder.reply_bytes:
+            raise _too_large("reply", size, self._folder.reply_bytes, "reply_bytes")
+        if spent.bytes + size > self._folder.study_bytes:
+            raise _too_large("study", spent.bytes + size, self._folder.study_bytes, "study_bytes")
+        self._allowances.write(study.hash, spent.model_copy(update={"bytes": spent.bytes + size}))
+        return reply
 
-    def _record(self, study: Study, number: int, question: Question, reply: Message) -> None:
-        site = self._open.get(study.hash)
-        stages = {} if site is None or site.adopted is None else site.adopted.stages
-        self._ledger.record(study.hash, number, question.label, reply, encode(reply), stages=stages)
+    def _site(self, study: Study, approval: str) -> Site:
+        """The table of this study, read once under each approval."""
+        if (study.hash, approval) not in self._open:
+            site = open_site(self._folder.name, self._folder.source, study, self._folder.limits)
+            spent = self._allowances.open(study.hash, approval, site.frame, self._ledger.key)
+            site.salt = None if self._folder.rehearsal else int(spent.salt, 16)
+            self._open = {(study.hash, approval): site}
+        return self._open[study.hash, approval]
+
+    def _record(self, study: Study, asked: Asked, question: Question, reply: Message) -> None:
+        adopted = next((site.adopted for (name, _), site in self._open.items() if name == study.hash), None)
+        stages = {} if adopted is None else adopted.stages
+        encoded = encode(reply)
+        self._ledger.record(study.hash, asked.round, question, asked.question, reply, encoded, stages=stages)
+
+    def _refusal(self, error: UnpooledError) -> Refusal:
+        """A refusal as it leaves: details that depend on the table stay in the custodian's log."""
+        kind = type(error).__name__
+        if isinstance(error, ApprovalError | MessageError):  # about the question, not about the table
+            return Refusal(kind, error.expected, error.found, error.remedy)
+        log = self._folder.refusals
+        with suppress(ResultsError):
+            when = datetime.now(UTC).isoformat(timespec="seconds")
+            append(log, f"{when} {kind}: {error.expected}; found {error.found}; try: {error.remedy}\n")
+        return Refusal(kind, *CONSTANT.get(kind, CONSTANT["LimitRefusal"]))
 
     def _defect(self, error: Exception) -> Refusal:
         """A refusal because of a program error, which is logged without its message."""
@@ -103,14 +144,28 @@ def trace(error: BaseException) -> str:
     return "\n".join(lines) + "\n\n"
 
 
-def refusal(error: UnpooledError) -> Refusal:
-    return Refusal(type(error).__name__, error.expected, error.found, error.remedy)
+CUSTODIAN = "ask the custodian, who finds the reason in refusals.log in the site's folder"
+CONSTANT = {
+    "LimitRefusal": ("the answer must respect the site's limits", "an answer that would not", CUSTODIAN),
+    "DataError": ("the site's table must fit the study", "a table that does not", CUSTODIAN),
+    "SchemaError": ("the site's table must fit the study", "a table that does not", CUSTODIAN),
+    "StudyError": ("the study must be valid at the site", "a study that is not", CUSTODIAN),
+    "FitError": ("the site must be able to compute its answer", "a computation that failed", CUSTODIAN),
+    "ResultsError": ("the site must be able to read and write its files", "a file it could not", CUSTODIAN),
+}
+"""What the coordinator is told of a refusal: one sentence for each kind, so that refusals reveal nothing."""
+
+
+def error_of(refusal: Refusal) -> UnpooledError:
+    """The error that a refusal stands for."""
+    kind = getattr(errors, refusal.kind, LimitRefusal)
+    return kind(refusal.expected, found=refusal.found, remedy=refusal.remedy)
 
 
 def _study(asked: Asked) -> Study:
     try:
         return with_explicit_settings(Study(**json.loads(asked.study)))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise MessageError(
             "a question must come with its study",
             found="no valid study",
@@ -129,9 +184,9 @@ def _question(asked: Asked) -> Question:
     )
 
 
-def _too_large(found: int, most: int) -> LimitRefusal:
+def _too_large(what: str, found: int, most: int, key: str) -> LimitRefusal:
     return LimitRefusal(
-        f"a reply may have at most {most:,} bytes",
+        f"a {what} may have at most {most:,} bytes",
         found=f"{found:,} bytes",
-        remedy="request fewer draws or features, or ask the custodian to raise reply_bytes",
+        remedy=f"request fewer draws or features, or ask the custodian to raise {key}",
     )

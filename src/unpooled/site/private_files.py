@@ -1,15 +1,13 @@
-"""Writing files in a site's folder with permissions for its custodian only."""
+"""Writing files in a site's folder, which only its custodian can read."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from unpooled.disclosure.private_files import own, replace_file
 from unpooled.errors import ResultsError
-
-OWN_FILE, OWN_FOLDER = 0o600, 0o700
 
 
 @contextmanager
@@ -25,23 +23,13 @@ def keeping(path: Path) -> Iterator[None]:
         ) from None
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Replace a file atomically."""
-    temporary = path.with_name(path.name + ".new")
     with keeping(path):
-        try:
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWN_FILE), "wb") as file:
-                file.write(text.encode())
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except OSError:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
+        replace_file(path, content.encode() if isinstance(content, str) else content)
 
 
 def append(path: Path, text: str) -> None:
     """Add text to the end of a log."""
-    with keeping(path), open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, OWN_FILE), "ab") as file:
+    with keeping(path), open(path, "ab", opener=own) as file:
         file.write(text.encode())

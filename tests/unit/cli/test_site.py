@@ -14,13 +14,14 @@ from unpooled.cli.site import app
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.errors import ApprovalError
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import Describe, Described, Statistics
+from unpooled.protocol.messages import Ask, Describe, Described, Refusal, Statistics
+from unpooled.protocol.records import Parameters
 from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.site.ledger import Ledger
 from unpooled.site.site import open_site
-from unpooled.study import Source, read_study
+from unpooled.study import Description, Source, read_study
 
 runner = CliRunner()
 
@@ -159,7 +160,7 @@ def record(folder, count=2):
     own = SiteFolder.read(folder)
     ledger = Ledger(own.ledger)
     for number in range(count):
-        ledger.record("a" * 64, number + 1, "ridge: statistics", Statistics(), b"x" * 1500)
+        ledger.record("a" * 64, number + 1, Ask("ridge", Parameters()), b"", Statistics(), b"x" * 1500)
 
 
 def test_the_ledger_tells_what_left_newest_last(folder):
@@ -171,6 +172,73 @@ def test_the_ledger_tells_what_left_newest_last(folder):
     assert told.stdout.index("  1  ") < told.stdout.index("  2  ")
     found = json.loads(run("ledger", "--folder", folder, "--json").stdout)
     assert (found["replies"], found["bytes"], len(found["lines"])) == (2, 3000, 2)
+
+
+def narrow(*words):
+    return runner.invoke(app, [str(word) for word in words], env={"COLUMNS": "80"})
+
+
+def kept(folder, reply, question=None):
+    question = Ask("ridge", Parameters({"x": np.full((4, 2), -2.5)})) if question is None else question
+    asked, left = encode(question), encode(reply)
+    Ledger(folder / "ledger.jsonl").record("a" * 64, 7, question, asked, reply, left, people=31)
+
+
+def test_the_ledger_can_be_read_at_80_columns(folder):
+    kept(folder, Statistics({"gram": np.ones((4, 2))}))
+    kept(folder, Refusal("LimitRefusal", "a", "b", "c"))
+    told = narrow("ledger", "--folder", folder)
+    assert told.exit_code == 0, told.output
+    assert max(map(len, told.stdout.splitlines())) <= 80
+    (line,) = [line for line in told.stdout.splitlines() if line.lstrip().startswith("1 ")]
+    cells = line.split()
+    assert [cells[0], *cells[3:7], cells[-2], cells[-1]] == [
+        "1",
+        "7",
+        "4",
+        "2.5",
+        "31",
+        "ridge:",
+        "statistics",
+    ]
+    assert "(refused)" in told.stdout and Statistics.reveals in " ".join(told.stdout.split())
+
+
+def test_a_reply_is_opened_as_tables(folder):
+    large = np.arange(4000.0).reshape(2, 50, 40)
+    kept(folder, Statistics({"gram": np.array([[1.5, 2.0]]), "all": large}, {"n": np.array([3])}))
+    told = narrow("ledger", "--folder", folder, "--show", "1")
+    assert told.exit_code == 0, told.output
+    assert max(map(len, told.stdout.splitlines())) <= 80
+    for words in (
+        "Line 1: Statistics",
+        "summed.gram: 1 x 2",
+        "1.5",
+        "summed.all: 2 x 50 x 40",
+        "per_site.n: 1",
+    ):
+        assert words in told.stdout
+    assert "from 0 to 3999; the first numbers are" in told.stdout
+    found = json.loads(narrow("ledger", "--folder", folder, "--show", "1", "--json").stdout)
+    assert found["reply"]["summed.gram"] == [[1.5, 2.0]] and found["line"]["people"] == 31
+    assert narrow("ledger", "--folder", folder, "--show", "2").exit_code == 7
+
+
+def test_words_of_a_reply_are_shown_without_control_characters(folder):
+    column = {"name": "city", "kind": "categorical", "levels": ["Oslo\x1b[2J", "Rome"]}
+    description = Description(rows=30, arms={"0": 12, "1": 18}, columns=[column])
+    kept(folder, Described(description))
+    told = narrow("ledger", "--folder", folder, "--show", "1")
+    assert told.exit_code == 0, told.output
+    assert "description.rows" in told.stdout and "Oslo?[2J" in told.stdout
+    assert "\x1b[2J" not in told.stdout
+
+
+def test_a_reply_that_was_altered_is_not_shown(folder):
+    kept(folder, Statistics({"gram": np.ones((1, 2))}))
+    (folder / "replies" / "000001.msgpack").write_bytes(encode(Statistics({"gram": np.zeros((1, 2))})))
+    told = narrow("ledger", "--folder", folder, "--show", "1")
+    assert told.exit_code == 7 and "the reply of line 1 was altered" in told.stderr
 
 
 def test_a_verified_ledger_says_how_many_lines_hold_and_a_touched_one_ends_in_an_error(folder):
@@ -209,11 +277,12 @@ def test_no_value_of_a_row_is_told_or_kept(tmp_path):
     question = Describe(study.columns)
     reply = answer(open_site("north", own.source, study, own.limits), question)
     assert isinstance(reply, Described)
-    Ledger(own.ledger).record(study.hash, 1, question.label, reply, encode(reply))
+    Ledger(own.ledger).record(study.hash, 1, question, encode(question), reply, encode(reply))
     told += (
         run("ledger", "--folder", own.folder).output + run("ledger", "--folder", own.folder, "--json").output
     )
-    kept = "".join(path.read_text() for path in own.folder.iterdir())
+    files = [path for path in own.folder.iterdir() if path.is_file() and path.suffix != ".key"]
+    kept = "".join(path.read_text() for path in files)  # the replies are kept as they left
     # The treated level is the study's own word for it, which the custodian is meant to read.
     seen = (told + kept).replace("canary-drug", "")
     assert "canary" not in seen

@@ -12,11 +12,18 @@ import msgpack
 import numpy as np
 import pytest
 
-from unpooled.coordinator.checkpoint import Checkpoint, require_same
-from unpooled.coordinator.journal import Journal, cost, read_lines
+from unpooled.coordinator.checkpoint import (
+    Checkpoint,
+    StoredRound,
+    earlier,
+    read_rounds,
+    require_same,
+    set_aside,
+)
+from unpooled.coordinator.journal import Journal, cost, line, read_lines
 from unpooled.coordinator.rounds import Conduct, Round
 from unpooled.errors import LimitRefusal, ResultsError
-from unpooled.protocol.codec import encode
+from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
 from unpooled.protocol.messages import (
     Adopt,
@@ -163,7 +170,14 @@ def test_a_record_cut_short_loses_its_last_round_only(tmp_path: Path) -> None:
         assert len(list(unpacker)) == 4
 
 
-JUNK = [b"junk, not a record", b"\xc1", bytes(40), msgpack.packb(["digest", "reply"]), msgpack.packb([b"d"])]
+JUNK = [
+    b"junk, not a record",
+    b"\xc1",
+    bytes(40),
+    msgpack.packb([b"digest", b"reply"]),
+    msgpack.packb([b"question", {"a": 3}, b"reply", b"checksum"]),
+    msgpack.packb([b"d"]),
+]
 
 
 @pytest.mark.parametrize("junk", JUNK)
@@ -178,9 +192,57 @@ def test_a_damaged_record_is_refused_and_left_as_it_is(tmp_path: Path, junk: byt
 @pytest.mark.parametrize("reply", [b"\xc1", msgpack.packb(3), encode(Adopted(9))])
 def test_a_reply_that_does_not_decode_is_a_damaged_record(tmp_path: Path, reply: bytes) -> None:
     path = tmp_path / "rounds"
-    path.write_bytes(bytes(msgpack.packb([hashlib.sha256(encode(ADOPT)).digest(), reply]) or b""))
+    record = StoredRound(encode(ADOPT), {}, bytes(reply or b""), b"")
+    record = record._replace(checksum=record.proper_checksum(b""))
+    path.write_bytes(bytes(msgpack.packb(list(record)) or b""))
     with pytest.raises(ResultsError, match="damaged"):
         Checkpoint(path, resume=True).recall(ADOPT)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_an_altered_round_is_named_and_nothing_is_asked(tmp_path: Path, part: int) -> None:
+    path = tmp_path / "rounds.msgpack"
+    _run(Conduct(procedure(), Stub(), Checkpoint(path)))
+    rounds = read_rounds(path)
+    changed: list[Any] = list(rounds[3])
+    changed[part] = {"a": "0" * 64} if part == 1 else changed[part][:-1] + b"x"
+    rounds[3] = StoredRound(*changed)
+    path.write_bytes(b"".join(bytes(msgpack.packb(list(one)) or b"") for one in rounds))
+    with pytest.raises(ResultsError, match=r"round 4 of rounds\.msgpack was altered"):
+        Checkpoint(path, resume=True)
+
+
+def test_rounds_that_were_exchanged_or_dropped_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "rounds.msgpack"
+    _run(Conduct(procedure(), Stub(), Checkpoint(path)))
+    packed = [bytes(msgpack.packb(list(one)) or b"") for one in read_rounds(path)]
+    for order in ([0, 1, 3, 2, 4, 5, 6], [0, 1, 3, 4, 5, 6]):
+        path.write_bytes(b"".join(packed[index] for index in order))
+        with pytest.raises(ResultsError, match=r"round 3 of rounds\.msgpack was altered"):
+            Checkpoint(path, resume=True)
+
+
+def test_a_round_keeps_the_question_and_a_digest_of_every_sites_reply(tmp_path: Path) -> None:
+    class Telling(Stub):
+        def exchange(self, question: Question) -> tuple[dict[str, Reply], dict[str, Traffic]]:
+            replies, _ = super().exchange(question)
+            return replies, {"a": Traffic(1, 2, "f" * 64), "b": Traffic(1, 2)}
+
+    path = tmp_path / "rounds.msgpack"
+    _run(Conduct(procedure(), Telling(), Checkpoint(path)), stop_after=1)
+    (found,) = read_rounds(path)
+    assert decode(found.question).label == "adopt"  # type: ignore[attr-defined]
+    assert found.digests == {"a": "f" * 64, "b": hashlib.sha256(encode(Adopted(9))).hexdigest()}
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_rounds_before_a_site_was_lost_are_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "rounds.msgpack"
+    for stop in (2, 3):
+        _run(Conduct(procedure(), Stub(), Checkpoint(path)), stop_after=stop)
+        set_aside(path)
+    assert [len(read_rounds(one)) for one in earlier(path)] == [2, 3]
+    assert [one.name for one in earlier(path)] == ["rounds-1.msgpack", "rounds-2.msgpack"]
 
 
 def test_a_record_that_cannot_be_written_is_told_with_its_folder(tmp_path: Path) -> None:
@@ -267,6 +329,12 @@ def test_rounds_that_were_replayed_cost_no_bytes() -> None:
     happened = Round(1, "s", 0.1, {}, True)
     assert cost([happened]).bytes_up == {}
     assert cost([happened]).rounds == cost([happened]).rounds_without_bytes == 1
+
+
+def test_the_journal_has_the_heads_of_the_sites_ledgers() -> None:
+    happened = Round(1, "s", 0.1, {"a": Traffic(1, 2, "", "3 abc"), "b": Traffic(1, 2)}, False)
+    assert line(happened)["ledgers"] == {"a": "3 abc"}
+    assert line(happened)["bytes"] == {"a": {"down": 1, "up": 2}, "b": {"down": 1, "up": 2}}
 
 
 @pytest.mark.parametrize("objective", [None, 1.5, float("inf"), float("nan")])

@@ -102,7 +102,8 @@ def test_a_resumed_study_recalls_the_combined_reply(toy: Any, tmp_path: Path) ->
 
 def test_the_ledger_records_what_left(toy: Any, tmp_path: Path) -> None:
     question, reply = toy
-    entry = Ledger(tmp_path / "ledger.jsonl").record("s", 1, question("a").label, reply(7), encode(reply(7)))
+    ledger, asked = Ledger(tmp_path / "ledger.jsonl"), question("a")
+    entry = ledger.record("s", 1, asked, encode(asked), reply(7), encode(reply(7)))
     assert (entry.question, entry.kind, entry.reveals) == ("count people", "Counted", "number of people")
     assert entry.shapes == ("people: number",)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import jax
@@ -12,7 +13,7 @@ from engines.stage import study, tables, written
 from unpooled.disclosure.limits import Limits
 from unpooled.errors import MessageError
 from unpooled.protocol.codec import decode, encode
-from unpooled.protocol.envelope import Asked, open_reply
+from unpooled.protocol.envelope import Answered, Asked, digest, open_reply
 from unpooled.protocol.messages import Adopted, Describe, Described, Message, Refusal, Summarise, Together
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
@@ -33,7 +34,7 @@ def sealed(question: Message = QUESTION, number: int = 1) -> bytes:
 
 
 def asked(own: SiteFolder, envelope: bytes) -> Message:
-    return decode(open_reply(Gateway(own.folder).answer(envelope), envelope, "north"))
+    return decode(open_reply(Gateway(own.folder).answer(envelope), envelope, "north").reply)
 
 
 def approved(own: SiteFolder) -> SiteFolder:
@@ -44,8 +45,21 @@ def approved(own: SiteFolder) -> SiteFolder:
 def test_an_approved_question_is_answered_and_on_record(tmp_path: Path) -> None:
     own = approved(folder(tmp_path))
     assert isinstance(asked(own, sealed()), Described)
-    assert [entry.kind for entry in entries(own.ledger)] == ["Described"]
+    (entry,) = entries(own.ledger)
+    assert (entry.kind, entry.asked) == ("Described", hashlib.sha256(encode(QUESTION)).hexdigest())
     verify(own.ledger)
+
+
+def test_the_ledgers_head_travels_with_every_reply(tmp_path: Path) -> None:
+    own = approved(folder(tmp_path))
+    gateway = Gateway(own.folder)
+    heads = [open_reply(gateway.answer(sealed()), sealed(), "north").ledger for _ in range(2)]
+    assert heads == [f"{entry.number} {entry.hash}" for entry in entries(own.ledger)]
+    assert open_reply(gateway.answer(b"junk"), b"junk", "north").ledger == heads[-1]
+    for other in ("1", f"1 {'g' * 64}", f"{'1' * 400} {'a' * 64}", f"1 {'a' * 64}\n"):
+        forged = Answered("north", digest(sealed()), b"", other).seal()
+        with pytest.raises(MessageError, match="other text"):
+            open_reply(forged, sealed(), "north")
 
 
 def test_nothing_is_answered_before_an_approval_or_after_it_was_taken_back(tmp_path: Path) -> None:
@@ -55,7 +69,7 @@ def test_nothing_is_answered_before_an_approval_or_after_it_was_taken_back(tmp_p
     for decision in (None, True, False):
         if decision is not None:
             Approvals(own.approvals).decide(STUDY, approved=decision)
-        reply = decode(open_reply(gateway.answer(sealed()), sealed(), "north"))
+        reply = decode(open_reply(gateway.answer(sealed()), sealed(), "north").reply)
         kinds.append(getattr(reply, "kind", type(reply).__name__))
     assert kinds == ["ApprovalError", "Described", "ApprovalError"]
 
@@ -74,7 +88,7 @@ def test_what_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
     own = approved(folder(tmp_path))
     gateway = Gateway(own.folder)
     own.ledger.with_name("ledger.head.new").mkdir()  # now no head can be written
-    reply = decode(open_reply(gateway.answer(sealed()), sealed(), "north"))
+    reply = decode(open_reply(gateway.answer(sealed()), sealed(), "north").reply)
     assert isinstance(reply, Refusal)
     assert "cannot be written" in reply.found
 

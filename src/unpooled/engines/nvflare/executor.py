@@ -3,7 +3,8 @@
 A site's `authorization.json` binds only an honest server, because each message from the server claims whether
 permissions are checked, and whose. Whatever must never happen is therefore removed from the client here:
 reading files (`cat`, `grep`), describing the machine, changing what is logged, showing errors, running any
-job but ours, and trusting any certificate authority but the consortium's own.
+job but ours, putting a job in place of a folder of the kit, and trusting any certificate authority but the
+consortium's own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from nvflare.apis.app_validation import AppValidator
 from nvflare.apis.executor import Executor as FlareExecutor
@@ -23,7 +25,10 @@ from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.drivers import net_utils
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
+from nvflare.private.admin_defs import Message, error_reply
+from nvflare.private.defs import RequestHeader
 from nvflare.private.fed.client import admin_commands, scheduler_cmds, training_cmds
+from nvflare.private.fed.client.admin import RequestProcessor
 from nvflare.private.fed.client.admin_commands import AdminCommands
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
@@ -87,10 +92,42 @@ class RestrictedClient(FLComponent):
     def __init__(self) -> None:
         super().__init__()
         requests = ClientRequestProcessors.request_processors
-        requests[:] = [one for one in requests if type(one) in REQUESTS]
+        requests[:] = [JobRequest(one) for one in requests if type(one) in REQUESTS]
         commands = AdminCommands.commands
         commands[:] = [one for one in commands if type(one) in COMMANDS]
         net_utils.get_ssl_context = own_authority_only
+
+
+class JobRequest(RequestProcessor):
+    """Passes a request on unless it names a job by anything but an id of NVIDIA FLARE, which is a UUID.
+
+    A job's folder has its id for a name, lies in the kit, and is removed before the job is put there. With
+    the id `startup` or `local`, a site would lose its key or its configuration.
+    """
+
+    def __init__(self, request: RequestProcessor) -> None:
+        self.request = request
+
+    def get_topics(self) -> list[str]:
+        return list(self.request.get_topics())
+
+    def process(self, req: Message, app_ctx: object) -> Message:
+        job = req.get_header(RequestHeader.JOB_ID)
+        if job is not None and not is_job_id(job):
+            return error_reply("this site refuses a job whose id is no UUID")
+        return self.request.process(req, app_ctx)
+
+
+def is_job_id(value: object) -> bool:
+    """Whether a value is a UUID as NVIDIA FLARE writes it.
+
+    >>> is_job_id("7f1c2a52-93a5-4a8e-9a53-0d6f3a5b1c11"), is_job_id("startup"), is_job_id("../startup")
+    (True, False, False)
+    """
+    try:
+        return str(UUID(str(value))) == value
+    except ValueError:
+        return False
 
 
 _ssl_context = net_utils.get_ssl_context

@@ -13,12 +13,15 @@ from unpooled.maths.linear_algebra import pack
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Stage
+from unpooled.protocol.stage import FOLD, LINEAR, LOGIT, Bounds, Stage
 
 
 def features(covariates: Array) -> Float[Array, "n f"]:
     """A column of ones and the covariates."""
     return jnp.concatenate([jnp.ones((len(covariates), 1)), covariates], axis=1)
+
+
+REGRESSIONS: Bounds = {"without": FOLD, "treatment": LOGIT, "outcome": LINEAR}
 
 
 class Treatment(Stage):
@@ -33,6 +36,9 @@ class Treatment(Stage):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         return _shared(treatment_sums(parameters, rows), self.offsets)
 
+    def bounds(self) -> Bounds:
+        return REGRESSIONS
+
 
 class Outcome(Stage):
     """Normal equations of the linear outcome regressions by arm, leaving out one fold."""
@@ -45,6 +51,9 @@ class Outcome(Stage):
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         return _shared(outcome_sums(parameters, rows), self.offsets)
+
+    def bounds(self) -> Bounds:
+        return REGRESSIONS
 
 
 def treatment_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
@@ -106,6 +115,9 @@ class Scores(Stage):
         per_site = {"people": people, "mean": mean, "squares": rows.present @ (score - mean) ** 2}
         return Statistics({"clipped": rows.present @ clipped}, per_site)
 
+    def bounds(self) -> Bounds:
+        return REGRESSIONS
+
 
 class WeightedOutcomes(Stage):
     """Means by arm with weights 1/e and 1/(1 − e), and the sums that their standard errors require."""
@@ -128,6 +140,9 @@ class WeightedOutcomes(Stage):
         squares = jnp.einsum("an,anp->ap", weight**2, powers)
         per_site = {"people": arms.sum(axis=1), "weight": total, "mean": mean, "squares": squares}
         return Statistics({"clipped": rows.present @ clipped}, per_site)
+
+    def bounds(self) -> Bounds:
+        return REGRESSIONS
 
 
 def propensity(coefficients: Array, rows: Rows) -> Float[Array, " n"]:

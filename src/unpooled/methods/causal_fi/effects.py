@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_fi.model import ImputationModel
+from unpooled.methods.causal_fi.model import BOUNDS, ImputationModel
 from unpooled.models.outcome_family import individual_effect
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Bounds
 
 
 class AveragedEffect(eqx.Module):
@@ -24,6 +25,9 @@ class AveragedEffect(eqx.Module):
 
     model: ImputationModel
     completed: bool = eqx.field(static=True)
+
+    def bounds(self) -> Bounds:
+        return BOUNDS
 
     def effect(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, " n"]:
         if not self.completed:

@@ -71,9 +71,9 @@ class CausalFIMethod:
         return settings.folds if chosen else 0
 
     def features(self, settings: CausalFISettings, context: CausalFIContext) -> int:
-        size = 1 + context.covariates + len(layout_of(context).mean)
         if settings.inference == "variational":
-            return size
+            return paper.features(settings, context)
+        size = 1 + context.covariates + len(layout_of(context).mean)
         return max(len(STRUCTURES[name].groups(size)) for name in _names(settings))
 
     def plans(self, settings: CausalFISettings) -> tuple[CausalFISettings, ...]:

@@ -32,6 +32,7 @@ from unpooled.methods.causal_fi.structures import BendStructure, Parts, predicto
 from unpooled.models.outcome_family import ClosedFamily, Gaussian
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import ANY, FOLD, LINEAR, LOGIT, Bounds
 
 PROPOSALS = 32
 """Number of proposals per person for missing levels and, unless the outcome is Gaussian, for s."""
@@ -49,6 +50,18 @@ class Completed(NamedTuple):
     shifted: Float[Array, "n u"]
     """Values with the sensitivity shift added, which treatment and outcome depend on."""
     latent: Float[Array, " n"]
+
+
+BOUNDS: Bounds = {
+    **{name: LINEAR for name in ("outcome", "mode", "offset", "mode_offset", "intercept", "slopes", "shift")},
+    **{name: LOGIT for name in ("treatment", "steps")},
+    "covariance": (-100.0, 100.0),
+    "noise": (1e-6, 100.0),
+    "bend": (-1.0, 1.0),
+    "fold": FOLD,
+    "key": ANY,
+}
+"""Bounds of all parameters of a chain."""
 
 
 class ImputationModel(eqx.Module):

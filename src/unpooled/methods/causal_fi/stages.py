@@ -12,12 +12,12 @@ import jax.numpy as jnp
 from unpooled.maths.linear_algebra import pack
 from unpooled.methods.causal_fi.columns import level_sums
 from unpooled.methods.causal_fi.imputation import shift_of
-from unpooled.methods.causal_fi.model import ImputationModel, with_one
+from unpooled.methods.causal_fi.model import BOUNDS, ImputationModel, with_one
 from unpooled.methods.causal_fi.structures import predictor
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Stage
+from unpooled.protocol.stage import Bounds, Stage
 
 
 class Augmentation(Stage):
@@ -29,6 +29,9 @@ class Augmentation(Stage):
         "the outcome and of the outcome model's slopes; for sums over sites products of confounders, of "
         "slopes, and of confounders with drawn latents of treatment and levels"
     )
+
+    def bounds(self) -> Bounds:
+        return BOUNDS
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         fixed, own = parameters.fixed, parameters.per_site

@@ -11,19 +11,20 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.methods.causal_rff.classes.log_likelihoods import (
+    PARTS,
     ClassLogLikelihoods,
     ColumnKinds,
     of_covariates,
     of_outcome,
     of_treatment,
 )
-from unpooled.methods.causal_rff.observed.regression import Design, linear_predictor
+from unpooled.methods.causal_rff.observed.regression import COEFFICIENTS, Design, linear_predictor
 from unpooled.methods.causal_rff.paper.effects import GaussianModel
 from unpooled.models.outcome_family import Family, Logit, individual_effect
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Stage
+from unpooled.protocol.stage import ANY, FOLD, Bounds, Stage
 
 
 class RegressionModel(eqx.Module):
@@ -36,6 +37,9 @@ class RegressionModel(eqx.Module):
         """The expected outcome in both arms, or its logit."""
         features = self.design.features(rows.covariates, draw["length"])
         return linear_predictor(features, draw["common"], draw["site"])
+
+    def bounds(self) -> Bounds:
+        return COEFFICIENTS
 
     def effect(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
         both = self.family.mean(self.arms(draw, rows))
@@ -56,6 +60,9 @@ class ClassModel(eqx.Module):
 
     columns: ColumnKinds
     family: Family
+
+    def bounds(self) -> Bounds:
+        return PARTS
 
     def effect(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
         """Σ_z p(z | x)·(θ₁z − θ₀z); under an intervention the treatment carries no information on z."""
@@ -101,6 +108,16 @@ class HeldOutDensity(Stage):
             each = jax.lax.map(lambda draw, model=model: model.log_density(draw, rows), draws)
             found.append(use @ (jax.nn.logsumexp(each, axis=0) - jnp.log(each.shape[0])))
         return Statistics({"density": jnp.stack(found), "people": use.sum()})
+
+    def bounds(self) -> Bounds:
+        found: Bounds = {"fold": FOLD, "key": ANY}
+        for model in self.models:
+            found |= {name: _wider(found.get(name), bound) for name, bound in model.bounds().items()}
+        return found
+
+
+def _wider(first: tuple[float, float] | None, second: tuple[float, float]) -> tuple[float, float]:
+    return second if first is None else (min(first[0], second[0]), max(first[1], second[1]))
 
 
 def each_draw(model: Model, draws: Arrays, people: Rows) -> np.ndarray:

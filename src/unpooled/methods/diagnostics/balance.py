@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.disclosure.limits import CELL
-from unpooled.methods.aipw.stages import propensity
+from unpooled.methods.aipw.stages import REGRESSIONS, propensity
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters, Scaling
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Stage
+from unpooled.protocol.stage import Bounds, Stage
 
 BINS = 20
 """Number of bins of the propensity histogram on [0, 1]."""
@@ -113,6 +113,9 @@ class Balance(Stage):
         per_site |= {"shown": shown.astype(float)}
         per_site |= {name: jnp.where(_few(people), 0.0, found) for name, found in whole.items()}
         return Statistics({**sums, **weighted, **whole, "histogram": histogram}, per_site)
+
+    def bounds(self) -> Bounds:
+        return REGRESSIONS
 
     def _kept(self, sums: dict[str, Array], people: Array) -> Array:
         """Features for which no arm has few observed values, few missing values, few ones or few zeros."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from unpooled.methods.aipw.stages import outcome_sums, packed, treatment_sums
+from unpooled.methods.aipw.stages import REGRESSIONS, outcome_sums, packed, treatment_sums
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Stage
+from unpooled.protocol.stage import Bounds, Stage
 
 
 class SiteTreatment(Stage):
@@ -21,6 +21,9 @@ class SiteTreatment(Stage):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         return Statistics(per_site=packed(treatment_sums(parameters, rows)))
 
+    def bounds(self) -> Bounds:
+        return REGRESSIONS
+
 
 class SiteOutcome(Stage):
     """Normal equations of the site's own linear outcome regressions by arm, leaving out one fold."""
@@ -31,3 +34,6 @@ class SiteOutcome(Stage):
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         return Statistics(per_site=packed(outcome_sums(parameters, rows)))
+
+    def bounds(self) -> Bounds:
+        return REGRESSIONS

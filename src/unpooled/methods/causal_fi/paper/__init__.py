@@ -17,10 +17,11 @@
 from unpooled.methods.causal_fi.paper.fit import (
     budget,
     conditional_effects,
+    features,
     fit,
     individual_effects,
     most_rounds,
     stages,
 )
 
-__all__ = ["budget", "conditional_effects", "fit", "individual_effects", "most_rounds", "stages"]
+__all__ = ["budget", "conditional_effects", "features", "fit", "individual_effects", "most_rounds", "stages"]

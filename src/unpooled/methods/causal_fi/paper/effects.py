@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_fi.paper.model import NetworkModel
+from unpooled.methods.causal_fi.paper.model import BOUNDS, NetworkModel
 from unpooled.models.outcome_family import individual_effect
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Bounds
 
 PEOPLE = 128
 """Number of people in a vectorised batch."""
@@ -22,6 +23,9 @@ class NetworkAveragedEffect(eqx.Module):
 
     model: NetworkModel
     completed: bool = eqx.field(static=True)
+
+    def bounds(self) -> Bounds:
+        return BOUNDS
 
     def effect(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, " n"]:
         return self.model.effect(draw["outcome"], rows.covariates, self._filled(draw, rows, key))

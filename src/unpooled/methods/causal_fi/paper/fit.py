@@ -39,6 +39,12 @@ def stages(settings: CausalFISettings, context: CausalFIContext) -> dict[str, St
     }
 
 
+def features(settings: CausalFISettings, context: CausalFIContext) -> int:
+    """The number of parameters, each of which has a gradient that is sent."""
+    found = starts(make_model(context), settings, context, seed=0)
+    return sum(np.size(leaf) for leaf in jax.tree.leaves(found))
+
+
 def most_rounds(settings: CausalFISettings) -> int:
     return 2 * settings.rounds + 1
 

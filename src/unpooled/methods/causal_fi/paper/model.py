@@ -19,6 +19,10 @@ from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISetting
 from unpooled.models.outcome_family import ClosedFamily, Gaussian
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import ANY, LINEAR, LOG, Bounds
+
+BOUNDS: Bounds = {"weight": LINEAR, "bias": LINEAR, "log_noise": LOG, "log_sd": LOG, "key": ANY}
+"""Bounds of the networks' parameters."""
 
 
 class NetworkModel(eqx.Module):

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from unpooled.methods.causal_fi.paper import mean_field
-from unpooled.methods.causal_fi.paper.model import NetworkModel
+from unpooled.methods.causal_fi.paper.model import BOUNDS, NetworkModel
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Objective
+from unpooled.protocol.stage import Bounds, Objective
 
 
 class ImputationBound(Objective):
@@ -31,6 +31,9 @@ class ImputationBound(Objective):
         "the expected log likelihood of the observed values of the site's incomplete confounders, and its "
         "gradient"
     )
+
+    def bounds(self) -> Bounds:
+        return BOUNDS
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         keys = jax.random.split(jax.random.wrap_key_data(parameters.fixed["key"]), self.monte_carlo)
@@ -69,6 +72,9 @@ class SurrogateBound(Objective):
         "the expected log likelihood of the site's outcomes and incomplete confounders with missing values "
         "drawn, and its gradient"
     )
+
+    def bounds(self) -> Bounds:
+        return BOUNDS
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         def one(key: Array) -> Array:

@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from unpooled.disclosure.effective_people import effective_people, enough
 from unpooled.models.outcome_family import Family, Logit
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Draws, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Stage
+from unpooled.protocol.stage import ANY, FOLD, LINEAR, Bounds, Stage
 
 ABSENT = -1e30
 """Log-probability of an unused class."""
@@ -112,6 +113,24 @@ def of_outcome(
     return -0.5 * ((squares + variance) / noise + jnp.log(2.0 * jnp.pi * noise))
 
 
+PROBABILITY = (-100.0, 1e-9)
+"""Bounds of log probabilities."""
+PARTS: Bounds = {
+    "classes": (2.0 * ABSENT, 1e-9),
+    "one": PROBABILITY,
+    "zero": PROBABILITY,
+    "centre": (-30.0, 30.0),
+    "weight": (1e-4, 400.0),
+    "level": (-1e3, 1e3),
+    "treatment": PROBABILITY,
+    "outcome": LINEAR,
+    "variance": (0.0, 1e4),
+    "noise": (1e-6, 100.0),
+    "chance": PROBABILITY,
+}
+"""Bounds of `ClassLogLikelihoods`: a class is no narrower than a twentieth of a standard deviation."""
+
+
 class Classes(Stage):
     """Counts and sums by class, from class probabilities (EM) or from drawn classes (Gibbs)."""
 
@@ -123,6 +142,9 @@ class Classes(Stage):
         "by arm and latent class: expected number of people and sum of outcomes at this site; for sums over "
         "sites: sums of the covariates by latent class"
     )
+
+    def bounds(self) -> Bounds:
+        return {"fold": FOLD, "temper": (0.0, 1.0), "key": ANY, **PARTS}
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         fixed = parameters.fixed
@@ -141,16 +163,32 @@ class Classes(Stage):
         arms = jnp.stack([1.0 - rows.treatment, rows.treatment])
         outcome = self.family.seen(rows.outcome)
         ones, numbers = self.columns.ones(rows), self.columns.numbers(rows)
+        whole = large_enough(share.T, rows.least)[:, None]
+        by_arm = large_enough(arms[:, None, :] * share.T, rows.least)
         return Statistics(
             {
-                "ones": share.T @ ones,
-                "numbers": share.T @ numbers,
-                "squares": share.T @ numbers**2,
+                "ones": whole * (share.T @ ones),
+                "numbers": whole * (share.T @ numbers),
+                "squares": whole * (share.T @ numbers**2),
                 "square": arms @ (use * outcome**2),
                 "entropy": entropy,
             },
             {
-                "people": arms @ share,
-                "outcome": (arms * outcome) @ share,
+                "people": by_arm * (arms @ share),
+                "outcome": by_arm * ((arms * outcome) @ share),
             },
         )
+
+
+def large_enough(shares: Float[Array, "*a k n"], least: Array) -> Float[Array, "*a k"]:
+    """By how much to multiply the sums of each class, so that none rests on few people.
+
+    The sums of everybody are known, so those of a withheld class follow from the others if it is the only
+    one. The next smallest class is withheld too if the withheld classes together rest on few people.
+    """
+    factor = enough(shares, least)
+    withheld = jnp.sum(jnp.where((factor < 1.0)[..., None], shares, 0.0), axis=-2)
+    recoverable = jnp.any(factor < 1.0, axis=-1) & (effective_people(withheld) <= least)
+    size = jnp.where(factor < 1.0, jnp.inf, shares.sum(axis=-1))
+    smallest = jnp.arange(shares.shape[-2]) == jnp.argmin(size, axis=-1)[..., None]
+    return jnp.where(recoverable[..., None] & smallest & (least > 0.0), 0.0, factor)

@@ -23,7 +23,7 @@ from unpooled.models.outcome_family import Family, Logit
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Stage
+from unpooled.protocol.stage import FOLD, LINEAR, Bounds, Stage
 
 CODES = np.array([[1.0, -0.5], [1.0, 0.5]])
 """Contrast of each arm: loadings on (shared part, effect)."""
@@ -31,6 +31,10 @@ LOGIT_SCALE = 4.0
 """Factor from variances of standardised outcomes to variances of logits of similar steepness."""
 SPREAD = 1.5
 """Prior sd of every log-variance about its expectation."""
+
+
+COEFFICIENTS: Bounds = {"length": (0.4, 1e4), "common": LINEAR, "site": LINEAR, "noise": (1e-6, 100.0)}
+"""Bounds of the regression's parameters; the shortest length-scale is half the scale of the data."""
 
 
 class Design(eqx.Module):
@@ -116,6 +120,9 @@ class Regression(Stage):
             },
             {"cross": gram[:, : self.width], "site_score": score[:, : self.width]},
         )
+
+    def bounds(self) -> Bounds:
+        return {"fold": FOLD, **COEFFICIENTS}
 
     def _working(self, parameters: Parameters, features: Array, rows: Rows) -> tuple[Array, Array, Array]:
         """Weight, response and constant of the quadratic expansion of the logit likelihood (IRLS)."""

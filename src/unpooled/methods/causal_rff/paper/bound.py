@@ -16,11 +16,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.maths.streams import stream
-from unpooled.methods.causal_rff.paper.functions import MODELS, StructuralFunctions
+from unpooled.methods.causal_rff.paper.functions import BOUNDS, MODELS, StructuralFunctions
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Objective
+from unpooled.protocol.stage import Bounds, Objective
 
 START_SPREAD = 0.5
 """Initial σ_q, between the prior sd of z (1) and certainty (0)."""
@@ -36,6 +36,9 @@ class LatentBound(Objective):
     monte_carlo: int = eqx.field(static=True)
     one_exchange: ClassVar[bool] = True
     reveals: ClassVar[str] = "a bound on the log likelihood of the site's rows, and its gradient"
+
+    def bounds(self) -> Bounds:
+        return BOUNDS
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         free, fixed = parameters.free, parameters.fixed

@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from unpooled.methods.causal_rff.paper.functions import StructuralFunctions, log_chance, log_normal
+from unpooled.methods.causal_rff.paper.functions import BOUNDS, StructuralFunctions, log_chance, log_normal
 from unpooled.methods.causal_rff.paper.posterior import Latent, LatentSampler
 from unpooled.models.outcome_family import Family, individual_effect
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Bounds
 
 PATHS = 100
 """Draws of each person's z given x; the same for both arms and all draws of the decoders."""
@@ -34,6 +35,9 @@ class GaussianModel(eqx.Module):
     @property
     def functions(self) -> StructuralFunctions:
         return self.sampler.functions
+
+    def bounds(self) -> Bounds:
+        return BOUNDS
 
     def paths(self, draw: Arrays, rows: Rows) -> Latent:
         """Draws of z given x, [paths, n, …]; computed sequentially to limit memory use."""

@@ -22,6 +22,7 @@ from unpooled.maths.fourier import fourier_features
 from unpooled.methods.causal_rff.classes.log_likelihoods import ColumnKinds
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import ANY, FOLD, LINEAR, LOG, Bounds
 
 MODELS = {"decoder": "latent", "encoder": "latent", "treatment": "treatment", "outcome": "outcome"}
 """The model whose transfer factors apply to each group of functions."""
@@ -30,6 +31,15 @@ Y0, Y1, W, X = 0, 1, 2, slice(3, None)
 LOGIT_WEIGHT = 0.25
 """Factor on the regulariser of logits, which are about twice as large as standardised values."""
 LOG_TWO_PI = float(np.log(2.0 * np.pi))
+
+
+BOUNDS: Bounds = {
+    **{name: LINEAR for name in ("decoder", "encoder", "treatment", "outcome", "covariates", "coefficients")},
+    **{name: LOG for name in ("auxiliary", "latent", "spread", "noise", "length", "transfer", "sharing")},
+    "key": ANY,
+    "fold": FOLD,
+}
+"""Bounds of all parameters of the latent model."""
 
 
 class StructuralFunctions(eqx.Module):

@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.maths.mcmc import independence
-from unpooled.methods.causal_rff.paper.functions import StructuralFunctions, log_normal
+from unpooled.methods.causal_rff.paper.functions import BOUNDS, StructuralFunctions, log_normal
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Stage
+from unpooled.protocol.stage import Bounds, Stage
 
 STEPS = 10
 """Metropolis steps, started from q. At an acceptance rate of ½, one chain in a thousand never moves."""
@@ -83,6 +83,9 @@ class LatentMoments(Stage):
         "by arm, at this site: products of the features of people's drawn latent confounders, and their "
         "sums weighted by the outcome; for sums over sites: the share of Metropolis proposals taken"
     )
+
+    def bounds(self) -> Bounds:
+        return BOUNDS
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         fixed, functions = parameters.fixed, self.sampler.functions

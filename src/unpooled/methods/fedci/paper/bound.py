@@ -30,7 +30,7 @@ from unpooled.methods.fedci.stages import KernelEvidence, arm_indicators
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Objective
+from unpooled.protocol.stage import ANY, LINEAR, LOG, Bounds, Objective
 
 HIDDEN = {"linear": ((), ()), "network": ((16, 16), (16,))}
 """Widths of the layers shared by both arms, and of each arm's own (the paper: 3 and 2 layers of 200)."""
@@ -56,6 +56,15 @@ class Sample(NamedTuple):
     shift: Float[Array, "k 2 m"]
 
 
+BOUNDS: Bounds = {
+    **{name: LINEAR for name in ("weight", "bias", "mean", "shift", "correlation")},
+    **{name: LOG for name in ("sd", "degrees", "length", "closeness", "noise")},
+    "factor": (-100.0, 100.0),
+    "key": ANY,
+}
+"""Bounds of the parameters of the bound, and of draws from q."""
+
+
 class VariationalBound(Objective):
     """The negative ELBO of Eq. (loss), the objective of Algorithm 1."""
 
@@ -64,6 +73,9 @@ class VariationalBound(Objective):
     monte_carlo: int = eqx.field(static=True)
     one_exchange: ClassVar[bool] = True
     reveals: ClassVar[str] = "the expected log likelihood of the site's outcomes, and its gradient"
+
+    def bounds(self) -> Bounds:
+        return BOUNDS
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         key = jax.random.wrap_key_data(parameters.fixed["key"])

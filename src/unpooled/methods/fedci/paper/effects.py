@@ -13,7 +13,7 @@ from jaxtyping import Array
 from unpooled.disclosure.by_site import Trace
 from unpooled.methods.fedci import effects as by_structure
 from unpooled.methods.fedci.effects import GaussianProcessAverage
-from unpooled.methods.fedci.paper.bound import Sample, make_bound, outcomes, sample, start
+from unpooled.methods.fedci.paper.bound import BOUNDS, Sample, make_bound, outcomes, sample, start
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence
 from unpooled.methods.method import Fit
@@ -23,7 +23,7 @@ from unpooled.optimise.stochastic import stochastic
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Draws, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Stage
+from unpooled.protocol.stage import Bounds, Stage
 
 NAME = "variational"
 """Name of the bound's stage, and of the single structure in draws and diagnostics."""
@@ -34,6 +34,9 @@ class VariationalAverage(Stage):
 
     evidence: KernelEvidence
     reveals: ClassVar[str] = GaussianProcessAverage.reveals
+
+    def bounds(self) -> Bounds:
+        return BOUNDS
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         average = GaussianProcessAverage(self.evidence)
