@@ -74,6 +74,7 @@ def adopt(site: Site, question: Adopt) -> Adoption:
         fold=folds(arrays.treatment, method.folds(settings), stream(question.seed, "folds", index)),
         site=index,
         incomplete=standardise_incomplete(arrays.incomplete, question.scaling),
+        least=site.limits.cell,
     )
     own, diagnostic_rows = method.stages(settings, context), None
     stages = diagnostic_rounds.joined(own, question.scaling, question.diagnostics)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from unpooled.methods.fedci.bounds import Bounds, limits_of
 from unpooled.methods.fedci.stages import Evidence
 from unpooled.optimise.lbfgs import Stopping, lbfgs
 from unpooled.optimise.minimise import curved_axes
@@ -60,6 +61,10 @@ class Subsampled(Stage):
         subsample = jax.tree.map(lambda leaf: leaf[kept] if leaf.ndim else leaf, rows)
         return self.evidence.statistics(parameters, subsample)
 
+    def bounded(self, parameters: Parameters) -> list[tuple[Arrays, Bounds]]:
+        """The hyperparameters in a question, with their bounds."""
+        return self.evidence.bounded(parameters)
+
 
 def refine(
     name: str, evidence: Evidence, start: Arrays, hessian: np.ndarray, fixed: Arrays, tolerance: float
@@ -67,4 +72,5 @@ def refine(
     """Minimise on all people, starting from the subsample's minimum and preconditioned by `hessian`."""
     one, problem = (jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree) for tree in (start, fixed))
     stopping = Stopping(REFINEMENT, tolerance)
-    return (yield from lbfgs(name, evidence, one, curved_axes(hessian)[None], problem, stopping))
+    box = limits_of(evidence.structure.bounds(), start)
+    return (yield from lbfgs(name, evidence, one, curved_axes(hessian)[None], problem, stopping, box))
