@@ -299,3 +299,55 @@ def lemma_2(
                 + a * (1 - b) * psi[1, 1]
             ) * k + ((1 - a) * sigma[1, 0] + a * sigma[0, 1]) * same
     return mean, np.block([[observed, both], [both.T, missing]])
+
+
+# --------------------------------------------------------------------- masks
+
+
+def wave_features(
+    family: str, at: np.ndarray, inducing: np.ndarray, length: np.ndarray | float, jitter: float
+) -> np.ndarray:
+    """φ(x): cosine waves over the inducing values, made uncorrelated one after the other."""
+    size = len(inducing)
+    waves = np.array(
+        [
+            [np.cos(np.pi * order * (2 * place + 1) / (2 * size)) for place in range(size)]
+            for order in range(size)
+        ]
+    )
+    waves /= np.linalg.norm(waves, axis=1, keepdims=True)
+    inner = waves @ (kernel(family, inducing, inducing, length) + jitter * np.eye(size)) @ waves.T
+    cross = waves @ kernel(family, inducing, at, length)
+    features = np.zeros((len(at), size))
+    for order in range(size):  # the part of a wave that slower waves do not predict, in units of its sd
+        gain = np.linalg.solve(inner[:order, :order], inner[:order, order]) if order else np.zeros(0)
+        variance = inner[order, order] - gain @ inner[:order, order]
+        features[:, order] = (cross[order] - gain @ cross[:order]) / np.sqrt(variance)
+    return features
+
+
+def rests_on(contributions: np.ndarray) -> float:
+    """Σv / max v of one sum."""
+    return float(contributions.sum() / contributions.max()) if contributions.max() > 1e-12 else 0.0
+
+
+def factor(contributions: np.ndarray, least: float) -> float:
+    """0 up to `least` people, 1 from 1.2 times as many, linear between."""
+    return float(np.clip((rests_on(contributions) / least - 1.0) / 0.2, 0.0, 1.0)) if least else 1.0
+
+
+def counts(basis: np.ndarray, least: float) -> np.ndarray:
+    """How much the people of one arm count, person by person: two passes of a smooth maximum of shares."""
+    weights = np.ones(len(basis))
+    for _ in range(2):
+        totals = (weights[:, None] * basis**2).sum(axis=0)
+        after = weights.copy()
+        for person, values in enumerate(basis):
+            excess = sum(
+                (1.2 * least * weights[person] * value**2 / total) ** 8
+                for value, total in zip(values, totals, strict=True)
+                if total > 1e-12
+            )
+            after[person] *= (1.0 + excess) ** (-1 / 8)
+        weights = after
+    return weights

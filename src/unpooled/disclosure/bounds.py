@@ -16,8 +16,6 @@ from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.stage import ANY, Stage
 
-Bound = tuple[float, float]
-
 
 def check_parameters(stage: Stage, parameters: Parameters) -> None:
     """Refuse parameters that the stage does not have, that are not finite, or that are out of bounds."""
@@ -26,12 +24,12 @@ def check_parameters(stage: Stage, parameters: Parameters) -> None:
         if name not in bounds:
             raise _out_of_bounds("a parameter that the stage does not have")
         lowest, highest = bounds[name]
-        if (lowest, highest) == ANY:
+        if bounds[name] is ANY:
             continue
         if not np.all(np.isfinite(values)):
             raise _out_of_bounds("a number that is not finite")
         if np.any(values < lowest) or np.any(values > highest):
-            raise _out_of_bounds(f"'{name}' outside [{lowest:g}, {highest:g}]")
+            raise _out_of_bounds(f"'{name}' out of bounds")
 
 
 def check_finite(cotangent: Statistics) -> None:
@@ -39,9 +37,9 @@ def check_finite(cotangent: Statistics) -> None:
         raise _out_of_bounds("a number that is not finite")
 
 
-def extent(parameters: Parameters) -> dict[str, Bound]:
+def extent(parameters: Parameters) -> dict[str, tuple[float, float]]:
     """The smallest and largest value of each parameter."""
-    found: dict[str, Bound] = {}
+    found: dict[str, tuple[float, float]] = {}
     for name, values in _named(parameters):
         if values.size:
             lowest, highest = found.get(name, (np.inf, -np.inf))

@@ -2,7 +2,8 @@
 
 With inducing inputs u and K_uu = LLᵀ, φ(x) = L⁻¹k(u, x) satisfies φ(x)ᵀφ(x') = q(x, x'), the part of
 k(x, x') that u explains. A function is then a vector of weights on φ, standard normal a priori, which can
-be estimated from sums over sites.
+be estimated from sums over sites. The inputs are first mixed by cosine waves, so that a sum of φ rests on
+many people (docs/decisions/0018).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
+import numpy as np
 from jaxtyping import Array, Float
 
 Family = Literal["squared_exponential", "matern32", "matern52"]
@@ -72,9 +74,22 @@ JITTER = 1e-8
 """Added to the unit diagonal of K_uu, so that its Cholesky factor exists when inducing inputs are close."""
 
 
+def waves(size: int) -> Float[np.ndarray, "m m"]:
+    """The orthogonal matrix of the discrete cosine transform, slow waves first.
+
+    >>> np.allclose(waves(5) @ waves(5).T, np.eye(5))
+    True
+    """
+    order, place = np.arange(size)[:, None], (np.arange(size) + 0.5) / max(size, 1)
+    return np.sqrt(np.where(order == 0, 1.0, 2.0) / max(size, 1)) * np.cos(np.pi * order * place)
+
+
 def _whiten(inner: Float[Array, "m m"], cross: Float[Array, "m n"]) -> Float[Array, "n m"]:
-    factor = jnp.linalg.cholesky(inner + JITTER * jnp.eye(inner.shape[0]))
-    return jsl.solve_triangular(factor, cross, lower=True).T
+    # Any orthogonal mixture of the inducing inputs gives the same q. Without one, many features are bumps
+    # that only the people nearby contribute to; to a wave over all inputs most people contribute.
+    mixture = jnp.asarray(waves(inner.shape[0]))
+    mixed = mixture @ (inner + JITTER * jnp.eye(inner.shape[0])) @ mixture.T
+    return jsl.solve_triangular(jnp.linalg.cholesky(mixed), mixture @ cross, lower=True).T
 
 
 def inducing_features(family: Family, inputs: Array, inducing: Array, length: Array) -> Float[Array, "n m"]:

@@ -37,6 +37,12 @@ _WALL = 100.0
 backtrack, small enough for the interpolated step not to vanish."""
 
 
+Box = tuple[np.ndarray, np.ndarray]
+"""The lowest and the highest value of every parameter."""
+_STIFFNESS = 100.0
+"""Curvature of the penalty outside the box, in nats per squared unit."""
+
+
 class _AskTell:
     """SciPy's minimiser in its own thread, so that several can wait for the same exchange."""
 
@@ -83,17 +89,22 @@ class _AskTell:
 
 
 def lbfgs(
-    name: str, objective: Objective, starts: Arrays, axes: np.ndarray, fixed: Arrays, stopping: Stopping
-) -> Procedure[Minima]:
+    name: str, objective: Objective, starts: Arrays, axes: np.ndarray, fixed: Arrays, stopping: Stopping,
+    box: Box | None = None,
+) -> Procedure[Minima]:  # fmt: skip
     """Minimise a batch of problems in lockstep; one evaluation of all problems is one pair of exchanges.
 
     `axes` [problem, parameter, axis] preconditions each problem: the columns are steps as long as the
     expected distance to the optimum. Good conditioning keeps the number of rounds small.
+
+    Outside `box` the objective is that of the nearest point within, plus a quadratic penalty: no question
+    asks about a point outside, and no minimum lies there.
     """
     flat, unravel = flatten(starts)
     tolerances = stopping.tolerance * np.where(np.arange(len(flat)) == 0, 1.0, stopping.coarser)
     solvers = [_AskTell(np.zeros(flat.shape[1]), stopping.evaluations, each) for each in tolerances]
-    points = flat.copy()
+    low, high = (-np.inf, np.inf) if box is None else box
+    points, outside = flat.copy(), np.zeros_like(flat)
     best = np.full(len(flat), np.inf)
     kept: dict[int, tuple[np.ndarray, Statistics]] = {}
     active = set(range(len(flat)))
@@ -107,7 +118,9 @@ def lbfgs(
                 if point is None:
                     active.discard(index)
                 else:
-                    points[index] = flat[index] + axes[index] @ point
+                    proposed = flat[index] + axes[index] @ point
+                    points[index] = np.clip(proposed, low, high)
+                    outside[index] = proposed - points[index]
             # SciPy checks its limit only between line searches; counting here makes the limit exact.
             if not active or evaluations == stopping.evaluations:
                 break
@@ -127,7 +140,10 @@ def lbfgs(
                         jax.tree.map(lambda leaf, i=row: leaf[i], statistics),
                     )
                 if finite:
-                    solvers[index].tell(value, slope @ axes[index])
+                    beyond = outside[index]
+                    towards = np.where(beyond == 0.0, slope, _STIFFNESS * beyond)
+                    penalty = 0.5 * _STIFFNESS * float(beyond @ beyond)
+                    solvers[index].tell(value + penalty, towards @ axes[index])
                 else:
                     solvers[index].tell(min(best[index] + _WALL, 1e12), np.zeros_like(slope))
             history.append(float(best[0]))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from unpooled.optimise.lbfgs import Stopping, lbfgs
+from unpooled.optimise.lbfgs import Box, Stopping, lbfgs
 from unpooled.optimise.objective import Minima, curvature, ravel
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Arrays
@@ -18,20 +18,22 @@ STRETCH = 15
 
 
 def minimise(
-    name: str, objective: Objective, starts: Arrays, scales: Arrays, fixed: Arrays, stopping: Stopping
-) -> Procedure[Minima]:
+    name: str, objective: Objective, starts: Arrays, scales: Arrays, fixed: Arrays, stopping: Stopping,
+    box: Box | None = None,
+) -> Procedure[Minima]:  # fmt: skip
     """Minimise a batch of similar problems (the full data and its folds) with L-BFGS.
 
     `scales` is the expected distance of each parameter from its optimum; it preconditions the first
     evaluations. After every `STRETCH` evaluations all problems are preconditioned with the Hessian of the
-    first problem, which counts as one evaluation.
+    first problem, which counts as one evaluation. Only points within `box` are evaluated.
     """
     axes = np.stack([np.diag(unit) for unit in ravel(scales)])
     free, spent, history, slopes = starts, 0, [], []
     trusted = stopping.evaluations <= STRETCH
     while True:
         stretch = min(STRETCH, stopping.evaluations - spent)
-        found = yield from lbfgs(name, objective, free, axes, fixed, replace(stopping, evaluations=stretch))
+        limit = replace(stopping, evaluations=stretch)
+        found = yield from lbfgs(name, objective, free, axes, fixed, limit, box)
         free, spent = found.free, spent + found.evaluations
         history += found.history
         slopes += found.slopes

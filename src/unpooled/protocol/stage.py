@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.protocol.messages import Statistics
@@ -32,7 +33,20 @@ class Stage(eqx.Module):
         """
 
 
-Bounds = dict[str, tuple[float, float]]
+Bounds = dict[str, tuple[float | np.ndarray, float | np.ndarray]]
+"""The smallest and largest value of parameters by name; arrays broadcast to the parameter's shape."""
+
+
+def union(*several: Bounds) -> Bounds:
+    """Bounds within which every parameter is within its bounds in one of several."""
+    found: Bounds = {}
+    for bounds in several:
+        for name, (low, high) in bounds.items():
+            lowest, highest = found.get(name, (low, high))
+            found[name] = (np.minimum(lowest, low), np.maximum(highest, high))
+    return found
+
+
 ANY = (-float("inf"), float("inf"))
 """Bounds of keys of random numbers."""
 FOLD = (-1.0, 20.0)

@@ -141,7 +141,9 @@ def _parameters(stage: str, structure: str, evidence: Any) -> Any:
         return Parameters(fixed={"fold": jnp.asarray(-1)})
     if stage.startswith("effect/"):
         key = jax.random.key_data(jax.random.key(0))
-        return Parameters(free, {"beta": jnp.zeros((2, 2, width)), "key": key}, {"shift": jnp.zeros((2, 2))})
+        return Parameters(
+            free, {"beta": jnp.zeros((2, 2, width)), "key": key}, {"site_shift": jnp.zeros((2, 2))}
+        )
     return Parameters(free, {"fold": jnp.asarray(-1), "noise": jnp.zeros(2)})
 
 

@@ -55,6 +55,20 @@ def test_a_batch_of_descents_finds_every_minimum_in_lockstep(drive: Any, stages:
     np.testing.assert_allclose(found.statistics.per_site["gap"], gap, atol=1e-12)
 
 
+def test_no_point_outside_the_box_is_evaluated(drive: Any, stages: Any, monkeypatch: Any) -> None:
+    box = (np.array([-1.0, -6.0]), np.array([5.0, 0.5]))
+    asked = []
+
+    def listening(name: str, objective: Any, free: Any, fixed: Any) -> Any:
+        asked.extend(free["at"])
+        return evaluate(name, objective, free, fixed)
+
+    monkeypatch.setattr("unpooled.optimise.lbfgs.evaluate", listening)
+    found, _ = drive(lbfgs("pull", stages["pull"], STARTS, 5.0 * ONES, WEIGHTS, Stopping(40, 1e-9), box))
+    assert np.all((box[0] <= asked) & (asked <= box[1]))
+    np.testing.assert_allclose(found.free["at"], np.tile([MINIMUM[0], 0.5], (3, 1)), atol=1e-3)
+
+
 def test_problems_after_the_first_may_stop_farther_from_their_minimum(drive: Any, stages: Any) -> None:
     starts = {"at": np.array([[5.0, -5.0]] * 2)}
     axes, same = np.stack([np.diag([0.02, 1.0])] * 2), {"weight": np.ones(2)}

@@ -24,7 +24,7 @@ from unpooled.models.outcome_family import Family, Logit, individual_effect
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import ANY, FOLD, Bounds, Stage
+from unpooled.protocol.stage import ANY, FOLD, Bounds, Stage, union
 
 
 class RegressionModel(eqx.Module):
@@ -110,14 +110,7 @@ class HeldOutDensity(Stage):
         return Statistics({"density": jnp.stack(found), "people": use.sum()})
 
     def bounds(self) -> Bounds:
-        found: Bounds = {"fold": FOLD, "key": ANY}
-        for model in self.models:
-            found |= {name: _wider(found.get(name), bound) for name, bound in model.bounds().items()}
-        return found
-
-
-def _wider(first: tuple[float, float] | None, second: tuple[float, float]) -> tuple[float, float]:
-    return second if first is None else (min(first[0], second[0]), max(first[1], second[1]))
+        return {**union(*(model.bounds() for model in self.models)), "fold": FOLD, "key": ANY}
 
 
 def each_draw(model: Model, draws: Arrays, people: Rows) -> np.ndarray:

@@ -2,8 +2,9 @@
 
 Given one draw of the hyperparameters θ and J draws of (β, g), an effect has a mean per draw and a variance
 from the site's remainder process and the noise: for known outcomes by Lemma 2, for new people by the
-conditional of the Gaussian process. The module holds these conditionals, the stages that return average
-effects and held-out errors, and the mixture of draws over the structures.
+conditional of the Gaussian process. The module holds these conditionals, and the stages that return average
+effects and held-out errors. Effects that stay at the site use all features; in what leaves it, features that
+rest on too few people are left out (`masks`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.maths.covariance import between_arms
-from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators, in_use
+from unpooled.methods.fedci.bounds import WEIGHTS
+from unpooled.methods.fedci.masks import kept
+from unpooled.methods.fedci.mixture import mix
+from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators, in_use, plain_columns
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Stage
+from unpooled.protocol.stage import Bounds, Stage, union
 
 
 class WeightDraws(NamedTuple):
@@ -37,6 +41,18 @@ def shared_arms(evidence: Evidence, draws: WeightDraws, covariates: Array) -> Fl
     """φ(x)ᵀβ + g in both arms: the predictor without the site's remainder."""
     features = evidence.structure.features(draws.free, covariates)
     return jnp.einsum("nf,jaf->jna", features, draws.beta) + draws.shift[:, None, :]
+
+
+def as_sent(evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array) -> WeightDraws:
+    """The draws with the factors that features have in the site's own sums over the rows with weight 1."""
+    return draws._replace(beta=draws.beta * evidence.kept(draws.free, rows, weights))
+
+
+def as_averaged(evidence: Evidence, draws: WeightDraws, rows: Rows) -> WeightDraws:
+    """The draws without the features whose average over the site's people rests on too few of them."""
+    features = evidence.structure.features(draws.free, rows.covariates)
+    contributions = jnp.abs(features.T) * rows.present
+    return draws._replace(beta=draws.beta * kept(contributions, rows.least, plain_columns(rows)))
 
 
 def factual(evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array) -> Float[Array, "j n"]:
@@ -169,7 +185,8 @@ class GaussianProcessAverage(Stage):
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         fixed = parameters.fixed
-        draws = WeightDraws(parameters.free, fixed["beta"], parameters.per_site["shift"])
+        draws = WeightDraws(parameters.free, fixed["beta"], parameters.per_site["site_shift"])
+        draws = as_averaged(self.evidence, draws, rows)
         # Padding rows have zero weight.
         weights = rows.present / jnp.sum(rows.present)
         mean = conditional_effect(self.evidence, draws, rows, rows.covariates)[0] @ weights
@@ -177,6 +194,9 @@ class GaussianProcessAverage(Stage):
         key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.salt)
         noise = jax.random.normal(key, mean.shape)
         return Statistics(per_site={"effect": mean + jnp.sqrt(variance) * noise})
+
+    def bounds(self) -> Bounds:
+        return {**self.evidence.structure.bounds(), **WEIGHTS}
 
 
 class HeldOutErrors(Stage):
@@ -190,7 +210,7 @@ class HeldOutErrors(Stage):
             [
                 rows.outcome - self._prediction(evidence, fitted, shift, rows)
                 for evidence, fitted, shift in zip(
-                    self.evidences, parameters.fixed["fitted"], parameters.per_site["shift"], strict=True
+                    self.evidences, parameters.fixed["fitted"], parameters.per_site["site_shift"], strict=True
                 )
             ]
         )
@@ -198,41 +218,18 @@ class HeldOutErrors(Stage):
         products = jnp.einsum("an,in,jn->aij", weights, errors, errors)
         return Statistics({"products": products, "count": jnp.sum(weights, axis=1)})
 
+    def bounds(self) -> Bounds:
+        return {**union(*(one.structure.bounds() for one in self.evidences)), **WEIGHTS}
+
     def _prediction(self, evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> Array:
         def without(fold: Array, free: Arrays, beta: Array, shift: Array) -> Array:
             draws = WeightDraws(free, beta[None], shift[None])
-            return factual(evidence, draws, rows, in_use(rows, {"fold": fold}))[0]
+            weights = in_use(rows, {"fold": fold})
+            return factual(evidence, as_sent(evidence, draws, rows, weights), rows, weights)[0]
 
         folds = jnp.arange(fitted["beta"].shape[0])
         predictions = jax.lax.map(lambda each: without(*each), (folds, fitted["free"], fitted["beta"], shift))
         return jnp.take_along_axis(predictions, jnp.maximum(rows.fold, 0)[None, :], axis=0)[0]
-
-
-def mix(by_structure: dict[str, np.ndarray], weights: dict[str, float], count: int) -> np.ndarray:
-    """Mix the draws of all structures into `count` draws [count, …], in proportion to their weights.
-
-    The mean of the mixture is the stacked estimate, and its spread includes that between structures.
-    """
-    flat = {name: _merge(effects) for name, effects in by_structure.items()}
-    shares = _shares(weights, count)
-    parts = [
-        flat[name][np.linspace(0, len(flat[name]) - 1, share).round().astype(int)]
-        for name, share in shares.items()
-    ]
-    return np.concatenate(parts)
-
-
-def _merge(effects: np.ndarray) -> np.ndarray:
-    """Merge the axes [θ, j, …] into one axis of draws."""
-    return effects.reshape(-1, *effects.shape[2:])
-
-
-def _shares(weights: dict[str, float], count: int) -> dict[str, int]:
-    """The number of draws of each structure; the remainder goes to the one with the largest weight."""
-    shares = {name: int(weight * count) for name, weight in weights.items()}
-    heaviest = max(weights, key=lambda name: weights[name])
-    shares[heaviest] += count - sum(shares.values())
-    return shares
 
 
 def conditional_effects(

@@ -21,7 +21,8 @@ from scipy.optimize import minimize
 from unpooled.disclosure.by_site import Trace
 from unpooled.maths.linear_algebra import unpack
 from unpooled.maths.regression import coefficients, draw
-from unpooled.methods.fedci.effects import mix
+from unpooled.methods.fedci.bounds import limits_of
+from unpooled.methods.fedci.mixture import mix
 from unpooled.methods.fedci.model import Structure
 from unpooled.methods.fedci.settings import FedCISettings
 from unpooled.methods.fedci.stages import Evidence
@@ -34,6 +35,7 @@ from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Draws, Parameters
+from unpooled.protocol.stage import Bounds
 
 NEGLIGIBLE = 0.02
 """Structures with a smaller stacking weight are dropped."""
@@ -149,7 +151,9 @@ def _minimise(
     points = [evidence.structure.start(ridge.directions, ridge.noise) for ridge in starts]
     scales = [evidence.structure.scales(ridge.noise, float(ridge.rows.min())) for ridge in starts]
     batch, units = (jax.tree.map(lambda *leaves: np.stack(leaves), *part) for part in (points, scales))
-    return (yield from minimise(name, evidence, batch, units, fixed_parameters(starts, held), stopping))
+    box = limits_of(evidence.structure.bounds(), points[0])
+    fixed = fixed_parameters(starts, held)
+    return (yield from minimise(name, evidence, batch, units, fixed, stopping, box))
 
 
 def _stack(
@@ -165,7 +169,7 @@ def _stack(
         )
         fitted.append({"free": free, "beta": weights})
         shifts.append(_by_site(own))
-    asked = Parameters(fixed={"fitted": tuple(fitted)}, per_site={"shift": tuple(shifts)})
+    asked = Parameters(fixed={"fitted": tuple(fitted)}, per_site={"site_shift": tuple(shifts)})
     reply = yield from ask("held_out", asked)
     products, count = reply.summed["products"][0], reply.summed["count"][0]
     # Both arms have equal weight, whatever their sizes: the effect depends on both equally.
@@ -258,7 +262,7 @@ def _draw(
     """Draw hyperparameters from the Laplace approximation, weights and shifts from their exact posterior."""
     per_theta = evidence.structure.draws_per_theta
     count = -(-settings.draws // per_theta)
-    free = draw_about(mode.free, mode.precision, count, seed)
+    free = draw_about(mode.free, mode.precision, count, seed, evidence.structure.bounds())
     many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), _of_all(start))
     statistics = yield from ask(name, Parameters(free, many))
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))
@@ -272,20 +276,24 @@ def _draw(
     }
 
 
-def draw_about(mode: Arrays, precision: np.ndarray, count: int, seed: int) -> Arrays:
-    """Draw θ ~ t(θ̂, precision⁻¹); the t distribution allows for tails heavier than the curvature implies."""
+def draw_about(
+    mode: Arrays, precision: np.ndarray, count: int, seed: int, bounds: Bounds | None = None
+) -> Arrays:
+    """Draw θ ~ t(θ̂, precision⁻¹), clipped to the bounds; the t distribution allows for tails heavier than the
+    curvature implies."""
     flat, unravel = flatten(jax.tree.map(lambda leaf: np.asarray(leaf)[None], mode))
     rng = np.random.default_rng(seed)
     normal = rng.standard_normal((count, flat.shape[1]))
     student = normal * np.sqrt(DEGREES / rng.chisquare(DEGREES, (count, 1)))
     # If CCᵀ is the precision, C⁻ᵀz has its inverse as covariance.
     deviation = solve_triangular(np.linalg.cholesky(precision), student.T, lower=True, trans=1).T
-    return unravel(flat + deviation)
+    drawn = flat + deviation
+    return unravel(drawn if bounds is None else np.clip(drawn, *limits_of(bounds, mode)))
 
 
 def _average(name: str, draws: Arrays) -> Procedure[np.ndarray]:
     """ATE draws [θ, j, site]."""
     fixed = {key: draws[key] for key in ("beta", "key")}
-    own = {"shift": _by_site(draws["shift"])}
+    own = {"site_shift": _by_site(draws["shift"])}
     reply = yield from ask(f"effect/{name}", Parameters(draws["free"], fixed, own))
     return np.moveaxis(np.asarray(reply.per_site["effect"]), 1, 2)

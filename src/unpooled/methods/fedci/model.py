@@ -26,7 +26,9 @@ from unpooled.maths.kernels import (
     slope_variance,
 )
 from unpooled.maths.regression import RegressionPrior
+from unpooled.methods.fedci.bounds import ARMS, CLOSENESS, DIRECTION, LINE_LENGTH, NOISE, SPACE_LENGTH
 from unpooled.protocol.records import Arrays
+from unpooled.protocol.stage import Bounds
 
 INTERCEPT_SD = 3.0
 """Prior sd of the intercepts, in sds of the outcome."""
@@ -66,6 +68,11 @@ class Structure(eqx.Module):
     @abstractmethod
     def log_prior(self, free: Arrays, fixed: Arrays) -> Float[Array, ""]:
         """Log prior of the hyperparameters on their unconstrained scale."""
+
+    def bounds(self) -> Bounds:
+        """The lowest and highest value of every hyperparameter that a site answers to."""
+        shifts = {"shift": ARMS, "closeness": CLOSENESS} if self.shifts else {}
+        return {"arms": ARMS, "linear": ARMS, "noise": NOISE, **shifts}
 
     def arm_factor(self, parameters: Array) -> Array:
         """Ψ^½; diagonal if the arms are not coupled."""
@@ -118,6 +125,9 @@ class Projection(Structure):
 
     evaluations: ClassVar[int] = 50
     draws_per_theta: ClassVar[int] = 4
+
+    def bounds(self) -> Bounds:
+        return super().bounds() | {"direction": DIRECTION, "length": LINE_LENGTH}
 
     def index(self, direction: Array, covariates: Array) -> Array:
         """pᵀx divided by its sd, so that the length of p has no effect."""
@@ -189,6 +199,9 @@ class Kernel(Structure):
 
     evaluations: ClassVar[int] = 15
     draws_per_theta: ClassVar[int] = 16
+
+    def bounds(self) -> Bounds:
+        return super().bounds() | {"length": SPACE_LENGTH}
 
     def length(self, free: Arrays) -> Array:
         return jnp.exp(free["length"]) * jnp.sqrt(1.0 * self.inducing.shape[1])

@@ -1,6 +1,7 @@
 """The collapsed likelihood, with everything Gaussian integrated out, and the ridge regression before it.
 
-A site integrates its remainder process (S); the coordinator integrates weights and shifts (F).
+A site integrates its remainder process (S); the coordinator integrates weights and shifts (F). With limits,
+features that rest on too few of a site's people are left out of its sums (`masks`).
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from typing import ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from unpooled.maths.covariance import between_arms
 from unpooled.maths.linear_algebra import pack, unpack
 from unpooled.maths.regression import RegressionPosterior, RegressionSums, posterior
+from unpooled.methods.fedci.bounds import FIXED
+from unpooled.methods.fedci.masks import counted, kept
 from unpooled.methods.fedci.model import Kernel, Projection, Structure
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Objective, Stage
+from unpooled.protocol.stage import Bounds, Objective, Stage
 
 
 def in_use(rows: Rows, fixed: Arrays) -> Array:
@@ -33,6 +36,11 @@ def arm_indicators(treatment: Array) -> Array:
     return jnp.stack([1.0 - treatment, treatment], axis=1)
 
 
+def plain_columns(rows: Rows) -> int:
+    """The number of features that are the columns [1, x] themselves."""
+    return 1 + rows.covariates.shape[1]
+
+
 class Evidence(Objective):
     """The negative log posterior of the hyperparameters: −log p(y | θ) − log p(θ)."""
 
@@ -41,6 +49,13 @@ class Evidence(Objective):
     @abstractmethod
     def sums(self, parameters: Parameters, statistics: Statistics) -> RegressionSums:
         """The sums of the Gaussian regression under these hyperparameters."""
+
+    @abstractmethod
+    def kept(self, free: Arrays, rows: Rows, weights: Array) -> Float[Array, "2 p"]:
+        """The factors by which features enter the site's sums over the rows with weight 1."""
+
+    def bounds(self) -> Bounds:
+        return {**FIXED, **self.structure.bounds()}
 
     def posterior(self, parameters: Parameters, statistics: Statistics) -> RegressionPosterior:
         """The posterior of weights and shifts given the hyperparameters."""
@@ -61,14 +76,24 @@ class FeatureEvidence(Evidence):
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         features = self.structure.features(parameters.free, rows.covariates)
-        weights = arm_indicators(rows.treatment).T * in_use(rows, parameters.fixed)
+        weights, factor = self._masks(features, rows, in_use(rows, parameters.fixed))
         gram = jnp.einsum("an,nf,ng->afg", weights, features, features)
-        moment = jnp.einsum("an,nf,n->af", weights, features, rows.outcome)
+        gram = gram * factor[:, :, None] * factor[:, None, :]
+        moment = jnp.einsum("an,nf,n->af", weights, features, rows.outcome) * factor
         square = weights @ rows.outcome**2
         return Statistics(
             {"gram": pack(gram), "moment": moment, "square": square},
             {"gram": gram[:, 0], "moment": moment[:, 0]},
         )
+
+    def kept(self, free: Arrays, rows: Rows, weights: Array) -> Array:
+        return self._masks(self.structure.features(free, rows.covariates), rows, weights)[1]
+
+    def _masks(self, features: Array, rows: Rows, weights: Array) -> tuple[Array, Array]:
+        """How much each person counts, by arm, and the factors of the features."""
+        plain = plain_columns(rows)
+        arms = counted(features, arm_indicators(rows.treatment).T * weights, rows.least, plain)
+        return arms, kept(arms[:, None] * features.T**2, rows.least, plain)
 
     def sums(self, parameters: Parameters, statistics: Statistics) -> RegressionSums:
         noise = parameters.free["noise"]
@@ -102,6 +127,8 @@ class KernelEvidence(Evidence):
         design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]
         stacked = jnp.concatenate([design, (rows.outcome * weights)[:, None]], axis=1)
         whitened, log_determinant = self.whiten(free, rows, weights, stacked)
+        factor = self._masks(design, whitened[:, :-1], rows)
+        whitened = whitened * jnp.append(factor.reshape(-1), 1.0)
         products = whitened.T @ whitened
         gram, moment = products[:-1, :-1], products[:-1, -1]
         size = gram.shape[0] // 2
@@ -115,6 +142,21 @@ class KernelEvidence(Evidence):
             },
             {"gram": site_gram, "moment": moment.reshape(2, size)[:, 0]},
         )
+
+    def kept(self, free: Arrays, rows: Rows, weights: Array) -> Array:
+        design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]
+        return self._masks(design, self.whiten(free, rows, weights, design)[0], rows)
+
+    def _masks(self, design: Array, whitened: Array, rows: Rows) -> Array:
+        """The factors of the features, from people's contributions both before and after whitening.
+
+        With the exact remainder, a whitened row is a person's deviation from what the rows before it predict.
+        """
+        before, after = (
+            kept((columns.T**2).reshape(2, -1, len(columns)), rows.least, plain_columns(rows))
+            for columns in (design, whitened)
+        )
+        return jnp.minimum(before, after)
 
     def design(self, free: Arrays, covariates: Array, treatment: Array) -> Array:
         """H: the features in the columns of the person's arm, zeros in those of the other."""
@@ -161,6 +203,9 @@ class KernelEvidence(Evidence):
 
 class Ridge(Stage):
     """A ridge regression per arm, which gives starting directions and the scale of the noise."""
+
+    def bounds(self) -> Bounds:
+        return FIXED
 
     reveals: ClassVar[str] = (
         "per arm: Gram matrix of the covariates summed over people, their products with the outcome"

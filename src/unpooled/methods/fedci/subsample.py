@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from unpooled.methods.fedci.bounds import limits_of
 from unpooled.methods.fedci.stages import Evidence
 from unpooled.optimise.lbfgs import Stopping, lbfgs
 from unpooled.optimise.minimise import curved_axes
@@ -22,7 +23,7 @@ from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows, padded_size
-from unpooled.protocol.stage import Stage
+from unpooled.protocol.stage import Bounds, Stage
 
 KEPT = 2048
 """Size of the subsample of a large site."""
@@ -67,6 +68,9 @@ class Subsampled(Stage):
         subsample = jax.tree.map(lambda leaf: leaf[kept] if leaf.ndim else leaf, rows)
         return self.evidence.statistics(parameters, subsample)
 
+    def bounds(self) -> Bounds:
+        return self.evidence.bounds()
+
 
 def refine(
     name: str, evidence: Evidence, start: Arrays, hessian: np.ndarray, fixed: Arrays, tolerance: float
@@ -74,4 +78,5 @@ def refine(
     """Minimise on all people, starting from the subsample's minimum and preconditioned by `hessian`."""
     one, problem = (jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree) for tree in (start, fixed))
     stopping = Stopping(REFINEMENT, tolerance)
-    return (yield from lbfgs(name, evidence, one, curved_axes(hessian)[None], problem, stopping))
+    box = limits_of(evidence.structure.bounds(), start)
+    return (yield from lbfgs(name, evidence, one, curved_axes(hessian)[None], problem, stopping, box))

@@ -44,7 +44,7 @@ class VariationalAverage(Stage):
         def one(draw: Arrays) -> Array:
             inner = _as_structure(self.evidence, parameters.free, draw)
             free, shift = inner.pop("free"), inner.pop("shift")
-            asked = Parameters(free, inner, {"shift": shift[:, :, rows.site]})
+            asked = Parameters(free, inner, {"site_shift": shift[:, :, rows.site]})
             return average.statistics(asked, rows).per_site["effect"][0]
 
         return Statistics(per_site={"effect": jax.lax.map(one, parameters.fixed)})

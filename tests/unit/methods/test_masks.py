@@ -1,0 +1,178 @@
+"""With limits, every sum of a basis function rests on enough people; without, nothing changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from oracle import fedci as oracle
+from oracle.world import scaling_of
+from unpooled.maths.kernels import JITTER, line_features
+from unpooled.maths.linear_algebra import unpack
+from unpooled.methods.fedci import METHOD
+from unpooled.methods.fedci.effects import WeightDraws, as_averaged, as_sent
+from unpooled.methods.fedci.model import GRID
+from unpooled.protocol.records import Parameters
+from unpooled.protocol.rows import make_rows
+
+pytestmark = pytest.mark.slow
+
+RNG = np.random.default_rng(3)
+N, D, LEAST = 47, 3, 5.0
+X, W, Y = RNG.normal(size=(N, D)), (np.arange(N) % 2).astype(float), RNG.normal(size=N)
+SCALING = scaling_of(
+    correlation=np.array([[1.0, 0.3, 0.0], [0.3, 1.0, 0.0], [0.0, 0.0, 1.0]]),
+    site_moments=RNG.normal(size=(2, 6)),
+    binary_rate=np.full(D, np.nan),
+    sd=np.ones(D),
+    counts=(N, N),
+)
+CASES = [("projection", True), ("isotropic", True), ("isotropic", False), ("ard", True)]
+
+
+def _rows(least: float) -> Any:
+    return make_rows(X, W, Y, fold=np.arange(N) // 2 % 4, site=0, least=least)
+
+
+def _evidence(structure: str, exact: bool) -> Any:
+    basis = {} if structure == "projection" else {"basis": 12}
+    settings = METHOD.Settings(**{"structure": structure, **basis})
+    return METHOD.stages(settings, replace(METHOD.context(settings, SCALING, 0), exact=exact))[structure]
+
+
+def _points(evidence: Any) -> list[dict[str, Any]]:
+    """Honest hyperparameters and silly ones."""
+    start = evidence.structure.start(RNG.normal(size=(2, D)), np.array([0.4, 0.6]))
+    near = [{n: v + s * RNG.normal(size=np.shape(v)) for n, v in start.items()} for s in (0.0, 0.2, 0.5)]
+    lengths = [start | {"length": np.full_like(start["length"], value)} for value in (-9.2, -2.0, 6.0)]
+    silly = [point | {"noise": np.array([-6.0, 2.0])} for point in lengths]
+    if "direction" in start:
+        person = X[np.argmax(np.abs(X).sum(axis=1))]
+        silly.append(start | {"direction": np.stack([person, np.eye(D)[0]]), "length": np.full(2, -1.5)})
+    return [jax.tree.map(jnp.asarray, point) for point in (*near, *silly)]
+
+
+def _parameters(free: dict[str, Any], fold: int = -1) -> Parameters:
+    return Parameters(free, {"fold": jnp.asarray(fold)})
+
+
+def _gram(statistics: Any) -> np.ndarray:
+    return np.asarray(unpack(jnp.asarray(statistics.summed["gram"])))
+
+
+@pytest.mark.parametrize(("structure", "exact"), CASES)
+def test_nothing_changes_without_limits(structure: str, exact: bool) -> None:
+    evidence, rows = _evidence(structure, exact), _rows(0.0)
+    for free in _points(evidence):
+        weights = np.asarray(rows.present)
+        np.testing.assert_array_equal(evidence.kept(free, rows, weights), 1.0)
+        sums = evidence.statistics(_parameters(free), rows).summed
+        if structure == "projection":
+            features = evidence.structure.features(free, rows.covariates)
+            arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * weights
+            moment = jnp.einsum("an,nf,n->af", arms, features, rows.outcome)
+            gram = jnp.einsum("an,nf,ng->afg", arms, features, features)
+        else:
+            design = evidence.design(free, rows.covariates, rows.treatment) * weights[:, None]
+            columns = jnp.column_stack([design, rows.outcome * weights])
+            whitened = evidence.whiten(free, rows, rows.present, columns)[0]
+            products = whitened.T @ whitened
+            gram, moment = products[:-1, :-1], products[:-1, -1]
+        np.testing.assert_array_equal(unpack(jnp.asarray(sums["gram"])), gram)
+        np.testing.assert_array_equal(sums["moment"], moment)
+
+
+def test_features_are_the_oracles_waves() -> None:
+    z = RNG.normal(size=11)
+    expected = oracle.wave_features("matern52", z[:, None], GRID[:, None], 1.3, JITTER)
+    np.testing.assert_allclose(line_features("matern52", z, GRID, 1.3), expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("fold", [-1, 2])
+def test_sums_over_people_who_count_and_features_that_are_kept(fold: int) -> None:
+    evidence, rows = _evidence("projection", True), _rows(LEAST)
+    used = np.asarray(rows.fold)[:N] != fold
+    for free in _points(evidence):
+        features = np.asarray(evidence.structure.features(free, rows.covariates))[:N]
+        sums = evidence.statistics(_parameters(free, fold), rows).summed
+        gram = np.asarray(unpack(jnp.asarray(sums["gram"])))
+        for arm in (0, 1):
+            people = used & (arm == W)
+            counted = oracle.counts(features[people, 1 + D :], LEAST)
+            contributions = counted[:, None] * features[people] ** 2
+            factors = [1.0] * (1 + D) + [oracle.factor(v, LEAST) for v in contributions.T[1 + D :]]
+            scaled = np.sqrt(counted)[:, None] * features[people] * factors
+            np.testing.assert_allclose(gram[arm], scaled.T @ scaled, rtol=1e-8, atol=1e-9)
+            moment = (scaled * np.sqrt(counted)[:, None]).T @ Y[people]
+            np.testing.assert_allclose(sums["moment"][arm], moment, rtol=1e-7, atol=1e-9)
+            for value, v in zip(np.diag(gram[arm])[1 + D :], contributions.T[1 + D :], strict=True):
+                assert value == 0.0 or oracle.rests_on(v) > LEAST
+
+
+@pytest.mark.parametrize(("structure", "exact"), CASES[1:])
+def test_kernel_features_rest_on_enough_people_even_when_whitened(structure: str, exact: bool) -> None:
+    evidence, rows = _evidence(structure, exact), _rows(LEAST)
+    some = 0
+    for free in _points(evidence):
+        gram = _gram(evidence.statistics(_parameters(free), rows))
+        design = evidence.design(free, rows.covariates, rows.treatment) * rows.present[:, None]
+        whitened = np.asarray(evidence.whiten(free, rows, rows.present, design)[0])
+        sides = [np.asarray(design) ** 2, whitened**2]
+        for column in range(gram.shape[0]):
+            if column % (gram.shape[0] // 2) <= D:
+                np.testing.assert_allclose(gram[column, column], sides[1][:, column].sum())
+                continue
+            factor = min(oracle.factor(side[:, column], LEAST) for side in sides)
+            np.testing.assert_allclose(
+                gram[column, column], factor**2 * sides[1][:, column].sum(), rtol=1e-7, atol=1e-12
+            )
+            some += factor > 0
+            assert gram[column, column] == 0.0 or min(oracle.rests_on(s[:, column]) for s in sides) > LEAST
+    assert some
+
+
+@pytest.mark.parametrize(("structure", "exact"), CASES)
+def test_slopes_are_those_of_finite_differences_with_masks(structure: str, exact: bool) -> None:
+    evidence, rows = _evidence(structure, exact), _rows(LEAST)
+    free = _points(evidence)[1]
+    some = np.asarray(evidence.kept(free, rows, rows.present))
+    assert np.any((some > 0) & (some < 1)) or np.any(some == 0) or structure == "projection"
+    shape = jax.eval_shape(evidence.statistics, _parameters(free), rows)
+    rng = np.random.default_rng(0)
+    direction = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), shape)
+
+    @jax.jit
+    def along(free: dict[str, Any]) -> Any:
+        found = evidence.statistics(_parameters(free), rows)
+        return sum(jnp.sum(a * b) for a, b in zip(*map(jax.tree.leaves, (found, direction)), strict=True))
+
+    slopes = jax.grad(along)(free)
+    largest = max(np.max(np.abs(leaf)) for leaf in jax.tree.leaves(slopes))
+    for name, value in free.items():
+        for place in np.ndindex(np.shape(value)):
+            step = 1e-6
+            ends = [along(free | {name: value.at[place].add(move)}) for move in (step, -step)]
+            difference = (ends[0] - ends[1]) / (2 * step)
+            np.testing.assert_allclose(slopes[name][place], difference, rtol=1e-5, atol=1e-6 * largest)
+
+
+def test_predictions_use_the_factors_of_the_sums_and_averages_their_own() -> None:
+    evidence, rows = _evidence("projection", True), _rows(LEAST)
+    free = _points(evidence)[3]
+    features = np.asarray(evidence.structure.features(free, rows.covariates))[:N]
+    draws = WeightDraws(free, jnp.ones((1, 2, features.shape[1])), jnp.zeros((1, 2)))
+    weights = rows.present * (rows.fold != 1)
+    np.testing.assert_array_equal(
+        as_sent(evidence, draws, rows, weights).beta[0], evidence.kept(free, rows, weights)
+    )
+    factors = [1.0] * (1 + D) + [oracle.factor(v, LEAST) for v in np.abs(features).T[1 + D :]]
+    assert min(factors) < 1.0
+    for beta in as_averaged(evidence, draws, rows).beta[0]:
+        np.testing.assert_allclose(beta, factors, rtol=1e-9)
+    nothing = as_averaged(evidence, draws, _rows(0.0))
+    np.testing.assert_array_equal(nothing.beta, draws.beta)
