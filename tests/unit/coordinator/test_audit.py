@@ -15,12 +15,16 @@ import pytest
 from typer.testing import CliRunner
 
 from attacks.honest import STUDY, Honest, honest, rewrite, run, site_folders, stored
+from contract.cases import CASES, SLOWEST
 from engines.stage import study, tables
 from unpooled.cli.app import app
 from unpooled.cli.audit import opened
 from unpooled.coordinator.audit_ledger import audit_sums
 from unpooled.coordinator.compare import difference
-from unpooled.coordinator.replay import Replay
+from unpooled.coordinator.replay import Replay, replay
+from unpooled.coordinator.run import Fitted, run_study
+from unpooled.disclosure.limits import NONE
+from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.engines.pipes import PipeTransport, SiteProcesses
 from unpooled.engines.remote import RemoteEngine
 from unpooled.errors import ResultsError
@@ -98,6 +102,28 @@ def test_a_study_in_one_process_is_replayed(tmp_path: Path) -> None:
     results = run(study("here", diagnostics=True), tables(), tmp_path / "results")
     told = audit(Honest(results, {}))
     assert told.exit_code == 0, told.output
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=pytest.mark.thorough if name in SLOWEST else ()) for name in CASES]
+)
+def test_every_method_asks_the_same_again_and_of_every_site_the_same_bytes(case: str, tmp_path: Path) -> None:
+    method, settings = CASES[case]
+    asked = study("replayed", method={"name": method, **settings})
+    sent: list[list[bytes]] = []
+
+    class Noting(InProcess):
+        def exchange(self, question):
+            sent.append([encode(question.to_site(index)) for index in range(len(self.sites))])
+            return super().exchange(question)
+
+    path = tmp_path / "rounds.msgpack"
+    result = run_study(asked, Noting(open_sites(asked, tables(), NONE)), checkpoint=path)
+    found = replay(asked, path)
+    assert isinstance(found.end, Fitted)
+    np.testing.assert_array_equal(found.end.fit.site_effects * result.outcome_sd, result.site_effects)
+    again = [[encode(one.to_site(index)) for index in range(len(found.sites))] for one in found.questions]
+    assert again == sent
 
 
 def test_a_ledger_without_its_site_file_needs_a_name(found: Honest) -> None:
