@@ -88,7 +88,9 @@ def _site_processes() -> tuple[PipeTransport, dict[str, Path]]:
     atexit.register(root.cleanup)
     folders = {name: Path(root.name) / name for name in SIZES}
     for name, folder in folders.items():
-        SiteFolder.create(folder, name, Source(path=str(folder / "table.parquet")), limits=NONE, rehearsal=True)
+        SiteFolder.create(
+            folder, name, Source(path=str(folder / "table.parquet")), limits=NONE, rehearsal=True
+        )
     transport = PipeTransport(folders)
     atexit.register(transport.close)
     return transport, folders
