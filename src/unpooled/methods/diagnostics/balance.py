@@ -90,9 +90,8 @@ class Balance(Stage):
     trim: float = eqx.field(static=True)
     reveals: ClassVar[str] = (
         "at this site, by arm: number, mean and sd of every covariate, number of missing values, people by "
-        "twentieths of their propensity, sum of the weights and of their squares — each only if it comes "
-        "from at least 5 people; for sums over sites, without that limit: the same, and weighted sums of "
-        "every covariate"
+        "twentieths of their propensity, sum of the weights and of their squares; for sums over sites the "
+        "same, and weighted sums of every covariate — each only if it comes from at least 5 people"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
@@ -112,7 +111,12 @@ class Balance(Stage):
         per_site |= {"kept": kept.astype(float), "histogram": jnp.where(shown, histogram, 0.0)}
         per_site |= {"shown": shown.astype(float)}
         per_site |= {name: jnp.where(_few(people), 0.0, found) for name, found in whole.items()}
-        return Statistics({**sums, **weighted, **whole, "histogram": histogram}, per_site)
+        # With limits, what is withheld at the site is missing from its part of the sums over sites too: the
+        # coordinator sees each part before it adds them up.
+        free = rows.least <= 0.0
+        summed = {name: jnp.where(kept | free, found, 0.0) for name, found in (sums | weighted).items()}
+        summed |= {name: jnp.where(~_few(people) | free, found, 0.0) for name, found in whole.items()}
+        return Statistics({**summed, "histogram": jnp.where(shown | free, histogram, 0.0)}, per_site)
 
     def bounds(self) -> Bounds:
         return REGRESSIONS
