@@ -26,7 +26,7 @@ def print_result(folder: Path, *, as_json: bool = False, quiet: bool = False) ->
         return
     console.print(sites_table(content))
     console.print(cost_summary(content), highlight=False)
-    for line in (lost_sites(content), model_choice(content), minimax_bounds(content)):
+    for line in (lost_sites(content), limit_notes(content), model_choice(content), minimax_bounds(content)):
         if line:
             console.print(line, highlight=False, soft_wrap=True)
     files = f"Report: {folder / 'report.html'}. The folder also holds result.json, summary.csv and figures/."
@@ -37,6 +37,12 @@ def lost_sites(content: ResultContent) -> str:
     """The sites that were lost during the study."""
     lost = [f"{site} ({reason})" for site, reason in content.get("lost_sites", {}).items()]
     return f"Sites lost during the study, whose data are in no result: {', '.join(lost)}." if lost else ""
+
+
+def limit_notes(content: ResultContent) -> str:
+    """How the sites' limits made the study coarser."""
+    notes = content.get("notes") or []
+    return f"Because of the sites' limits: {'; '.join(notes)}." if notes else ""
 
 
 def model_choice(content: ResultContent) -> str:

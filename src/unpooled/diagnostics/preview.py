@@ -10,20 +10,22 @@ import numpy as np
 
 from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.journal import Journal, line
+from unpooled.coordinator.plan import choose_plan
 from unpooled.coordinator.rounds import Conduct
 from unpooled.coordinator.run import adoption
 from unpooled.data import Table
-from unpooled.data.stored_columns import column, sentinel
+from unpooled.data.stored_columns import column, describe, sentinel
 from unpooled.diagnostics.missingness import Missingness, of_agreed
 from unpooled.diagnostics.overlap import Overlap, overlaps
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.disclosure.reveals import Line, left, reveals
 from unpooled.engines.in_process import InProcess, open_sites
+from unpooled.errors import LimitRefusal
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.settings import MethodSettings
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import Adopted, Describe, Question, Refusal, Summarise
+from unpooled.protocol.messages import Adopted, Describe, Refusal, Summarise
 from unpooled.protocol.records import Arrays, Parameters, Scaling
 from unpooled.protocol.stage import Objective, Stage
 from unpooled.site.answer import answer
@@ -65,11 +67,13 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
         journal.record(happened)
     agreement = conduct.result
     context = method.context(settings, agreement.scaling, study.seed)
-    questions = first_questions(methods.with_explicit_settings(study), agreement.schema, agreement.scaling)
     lines = [line(happened) for happened in journal.rounds]
     stages = diagnostic_rounds.joined(method.stages(settings, context), agreement.scaling, study.diagnostics)
     leaving = expected_messages(stages, settings, len(agreement.schema.features), lines)
-    refusals = {name: refused(site, questions) for name, site in opened.items()}
+    refusals = {
+        name: expected_refusals(study, site, agreement.schema, agreement.scaling, Limits())[0]
+        for name, site in opened.items()
+    }
     return Preview(
         agreement,
         overlaps(agreement.descriptions, agreement.schema),
@@ -93,17 +97,25 @@ def _codes(sites: Mapping[str, Site], study: Study) -> list[str]:
     return found
 
 
-def first_questions(study: Study, schema: Schema, scaling: Scaling) -> list[Question]:
-    """The questions to every site before the first stage."""
-    return [Describe(study.columns), Summarise(schema), adoption(study, schema, scaling)]
+def expected_refusals(
+    study: Study, site: Site, schema: Schema, scaling: Scaling, limits: Limits
+) -> tuple[list[str], tuple[str, ...]]:
+    """What a site would refuse before the first stage, and how its limits would make the study coarser.
 
-
-def refused(site: Site, questions: list[Question], limits: Limits | None = None) -> list[str]:
-    """What a site would refuse under `limits`, by default the default limits; the site is not changed."""
-    strict = replace(site, limits=Limits() if limits is None else limits)
-    replies = [answer(strict, question) for question in questions]
-    found = [f"{reply.expected}; found {reply.found}" for reply in replies if isinstance(reply, Refusal)]
-    return list(dict.fromkeys(found))
+    The site is not changed.
+    """
+    study, strict = methods.with_explicit_settings(study), replace(site, limits=limits)
+    described = describe(site.frame, site.columns)
+    agreement = Agreement(schema, scaling, {site.name: described}, {site.name: limits})
+    refusals, notes, questions = [], (), [Describe(study.columns), Summarise(schema)]
+    try:
+        plan = choose_plan(study, agreement)
+        notes = plan.notes
+        questions.append(adoption(plan.study, schema, scaling, plan.diagnostics))
+    except LimitRefusal as error:
+        refusals.append(error)
+    refusals += [reply for reply in (answer(strict, one) for one in questions) if isinstance(reply, Refusal)]
+    return list(dict.fromkeys(f"{one.expected}; found {one.found}" for one in refusals)), notes
 
 
 def expected_messages(

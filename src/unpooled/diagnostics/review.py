@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from unpooled.coordinator.run import ROUNDS_BEFORE_FITTING
-from unpooled.data import describe
-from unpooled.diagnostics.preview import first_questions, refused
+from unpooled.data import describe, encode
+from unpooled.diagnostics.preview import expected_refusals
 from unpooled.disclosure.limits import Limits
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.protocol.messages import Ask, Refusal, Together, Vjp, question_kinds
-from unpooled.protocol.records import IncompleteColumn, Scaling
+from unpooled.protocol.records import IncompleteColumn, Scaling, SiteSummaries
 from unpooled.protocol.stage import Stage
+from unpooled.site.allowance import budget_of
 from unpooled.site.site import Site
 from unpooled.study import ColumnSchema, Schema, Study, agree
 
@@ -35,6 +35,8 @@ class Review:
     leaving: dict[str, str]
     """What each kind of message reveals."""
     refusals: list[str]
+    notes: tuple[str, ...] = ()
+    """How this site's limits would make the study coarser."""
 
 
 def review(study: Study, site: Site) -> Review:
@@ -44,17 +46,17 @@ def review(study: Study, site: Site) -> Review:
     schema = _schema(site)
     scaling = _scaling(schema, site, study)
     context = method.context(settings, scaling, study.seed)
-    questions = first_questions(methods.with_explicit_settings(study), schema, scaling)
     stages = diagnostic_rounds.joined(method.stages(settings, context), scaling, study.diagnostics)
+    refusals, notes = expected_refusals(study, site, schema, scaling, site.limits)
     return Review(
         study,
         site.name,
         len(site.frame),
         site.limits,
-        ROUNDS_BEFORE_FITTING
-        + max(method.most_rounds(settings), diagnostic_rounds.MOST_ROUNDS if study.diagnostics else 0),
+        budget_of(study, 0).rounds,
         _leaving(study, stages),
-        refused(site, questions, site.limits),
+        refusals,
+        notes,
     )
 
 
@@ -76,19 +78,21 @@ def _schema(site: Site) -> Schema:
 
 
 def _scaling(schema: Schema, site: Site, study: Study) -> Scaling:
-    """Placeholder scaling of the right shape, as if there were one other, large site."""
+    """The site's own scaling, as if there were one other, large site with people like its own."""
     features, incomplete = len(schema.features), len(schema.incomplete_features)
     binary = np.array(schema.binary, dtype=bool)
+    arrays = encode(site.frame, site.columns, schema, site=site.name)
+    assert arrays.outcome is not None
     return Scaling(
-        mean=np.zeros(features),
-        sd=np.ones(features),
-        outcome_mean=0.0,
-        outcome_sd=1.0,
+        mean=arrays.covariates.mean(axis=0),
+        sd=_spread(arrays.covariates.std(axis=0)),
+        outcome_mean=float(arrays.outcome.mean()),
+        outcome_sd=float(_spread(arrays.outcome.std())),
         correlation=np.eye(features),
         binary_rate=np.where(binary, 0.5, np.nan),
         family=study.columns.family,
-        incomplete_mean=np.zeros(incomplete),
-        incomplete_sd=np.ones(incomplete),
+        incomplete_mean=_seen(np.nanmean, arrays.incomplete, 0.0),
+        incomplete_sd=_spread(_seen(np.nanstd, arrays.incomplete, 1.0)),
         incomplete_columns=tuple(
             IncompleteColumn(one.name, one.kind, len(one.features)) for one in schema.incomplete
         ),
@@ -96,4 +100,22 @@ def _scaling(schema: Schema, site: Site, study: Study) -> Scaling:
         people=len(site.frame) + MANY,
         largest_site=MANY,
         site_distances=np.zeros((2, 2)),
+        by_site=SiteSummaries(
+            (site.name, f"not {site.name}"), (len(site.frame), MANY), np.ones((2, incomplete))
+        ),
+    )
+
+
+def _spread(sd: np.ndarray) -> np.ndarray:
+    return np.where(sd > 0.0, sd, 1.0)
+
+
+def _seen(statistic: Callable[[np.ndarray], float], columns: np.ndarray, otherwise: float) -> np.ndarray:
+    """A statistic of the observed values of each column; a column may have none at this site."""
+    some = ~np.isnan(columns)
+    return np.array(
+        [
+            statistic(col[seen]) if seen.any() else otherwise
+            for col, seen in zip(columns.T, some.T, strict=True)
+        ]
     )

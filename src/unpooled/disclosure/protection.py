@@ -46,6 +46,23 @@ def protect(values: np.ndarray, groups: np.ndarray, least: float) -> Protected:
     return Protected(clipped, np.array([left for _, left in found], dtype=bool), changed)
 
 
+def fewest_people(values: np.ndarray, groups: np.ndarray) -> float:
+    """The smallest number of effective people behind the squares of any column in any group.
+
+    >>> fewest_people(np.array([[1.0], [-1.0], [1.0], [-1.0]]), np.ones((1, 4), bool))
+    4.0
+    """
+    found = [np.inf]
+    for column in values.T:
+        seen = ~np.isnan(column)
+        if np.any(column[seen] != column[seen][:1]):
+            deviation = np.where(seen, np.abs(column - np.nanmedian(column)), 0.0)
+            every = np.where(groups, deviation, 0.0)
+            every = every[every.max(axis=1) > 0.0]
+            found.append(float(_people(every, every.max(axis=1)).min(initial=np.inf)))
+    return min(found)
+
+
 def _protect_column(column: np.ndarray, groups: np.ndarray, least: float) -> tuple[np.ndarray, bool]:
     seen = ~np.isnan(column)
     if not seen.any():

@@ -56,6 +56,7 @@ def report_content(
         "sites": result["sites"],
         "hidden": hidden,
         "lost_sites": result["lost_sites"],
+        "notes": result.get("notes", []),
         "diagnostics": None if diagnostics is None else tables(diagnostics),
         "unavailable_reason": unavailable,
         "effects": [] if curves is None else records(curves),

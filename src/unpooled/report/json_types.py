@@ -66,6 +66,8 @@ class ResultContent(TypedDict):
     sites: list[SiteEffect]
     hidden: dict[str, str]
     lost_sites: dict[str, str]
+    notes: list[str]
+    """How the study that was run differs from the study asked, because of the sites' limits."""
     method: str
     settings: dict[str, object]
     seed: int
@@ -181,6 +183,8 @@ class ReportContent(TypedDict):
     sites: list[SiteEffect]
     hidden: dict[str, str]
     lost_sites: dict[str, str]
+    notes: list[str]
+    """How the study that was run differs from the study asked, because of the sites' limits."""
     diagnostics: DiagnosticsContent | None
     unavailable_reason: str
     effects: Rows

@@ -143,6 +143,7 @@ def result(model: Estimator, lines: list[Line] | None = None) -> ResultContent:
         "sites": _sites(model, hidden),
         "hidden": hidden,
         "lost_sites": outcome.lost_sites,
+        "notes": list(outcome.notes),
         "method": study.method.name,
         "settings": study.method.settings,
         "seed": study.seed,

@@ -15,7 +15,7 @@ from unpooled.maths.linear_algebra import one_blas_thread
 from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Answered, Asked, digest, open_question
-from unpooled.protocol.messages import Adopt, Message, Question, Refusal
+from unpooled.protocol.messages import Adopt, Gradient, Message, Question, Refusal, Replies, Statistics
 from unpooled.site.allowance import Allowances, budget_of, spend
 from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals, permit
@@ -101,9 +101,18 @@ class Gateway:
 
     def _record(self, study: Study, asked: Asked, question: Question, reply: Message) -> None:
         adopted = next((site.adopted for (name, _), site in self._open.items() if name == study.hash), None)
-        stages = {} if adopted is None else adopted.stages
-        encoded = encode(reply)
-        self._ledger.record(study.hash, asked.round, question, asked.question, reply, encoded, stages=stages)
+        stages, behind = ({}, None) if adopted is None else (adopted.stages, adopted.people)
+        people = behind if isinstance(reply, Statistics | Gradient | Replies) else None
+        self._ledger.record(
+            study.hash,
+            asked.round,
+            question,
+            asked.question,
+            reply,
+            encode(reply),
+            stages=stages,
+            people=people,
+        )
 
     def _refusal(self, error: UnpooledError) -> Refusal:
         """A refusal as it leaves: details that depend on the table stay in the custodian's log."""

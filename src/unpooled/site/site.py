@@ -11,7 +11,7 @@ import pandas as pd
 from unpooled.data import Table, check, read, without_unknown
 from unpooled.data.model_matrix import Arrays, encode
 from unpooled.disclosure.limits import NONE, Limits
-from unpooled.disclosure.protection import protect
+from unpooled.disclosure.protection import fewest_people, protect
 from unpooled.errors import LimitRefusal, MessageError, StudyError
 from unpooled.maths.streams import stream
 from unpooled.methods import method as methods
@@ -61,6 +61,8 @@ class Adoption:
     context: object
     stages: dict[str, Stage]
     seed: int
+    people: int | None = None
+    """The fewest effective people behind the squares of any column in any group; None without limits."""
     left_out: tuple[str, ...] = ()
     """Columns that no clipping protects, which are constant in `rows`."""
     diagnostic_rows: Rows | None = None
@@ -110,6 +112,8 @@ def adopt(site: Site, question: Adopt) -> Adoption:
             least=site.limits.cell,
         )
 
+    everything = np.column_stack([shielded.covariates, shielded.outcome, shielded.incomplete])
+    fewest = fewest_people(everything, np.array(groups)) if site.limits.cell else np.inf
     own = rows(plain)
     sent = own if site.limits.cell == 0 else rows(shielded)
     return Adoption(
@@ -125,6 +129,7 @@ def adopt(site: Site, question: Adopt) -> Adoption:
             method.stages(settings, context), question.scaling, question.diagnostics > 0
         ),
         seed=question.seed,
+        people=int(fewest) if np.isfinite(fewest) else None,
         left_out=left_out,
         diagnostic_rows=None if diagnostic_fold is None else with_regressors(sent, diagnostic_fold),
     )
