@@ -8,6 +8,7 @@ sum is one person's value. This dominance rule of official statistics is stricte
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -36,3 +37,47 @@ def enough(contributions: Float[Array, "*k n"], least: Array | float) -> Float[A
     """
     people = effective_people(contributions)
     return jnp.where(least > 0.0, jnp.clip(people / jnp.maximum(least, 1.0) - 1.0, 0.0, 1.0), 1.0)
+
+
+STEPS = 40
+"""Halvings of the interval that holds a cap."""
+
+
+def capped(values: Float[Array, "*k n"], least: Array | float) -> Float[Array, "*k n"]:
+    """Values v ≥ 0 capped at the largest c for which Σv²/max v² exceeds `least`; unchanged if `least` is 0.
+
+    If `least` people or fewer have a value above 0, all become 0.
+
+    >>> capped(jnp.array([[9.0, 1.0, 1.0, 1.0, 1.0]]), 2.0).round(2).tolist()
+    [[2.0, 1.0, 1.0, 1.0, 1.0]]
+    """
+
+    def people(cap: Array) -> Array:
+        below = jnp.minimum(values, cap[..., None])
+        return jnp.sum(below**2, axis=-1) / jnp.maximum(jnp.max(below, axis=-1) ** 2, TINY**2)
+
+    def halve(_: int, interval: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = interval
+        middle = 0.5 * (low + high)
+        enough_people = people(middle) > least
+        return jnp.where(enough_people, middle, low), jnp.where(enough_people, high, middle)
+
+    def cap() -> Array:
+        highest = jnp.max(values, axis=-1)
+        low, _ = jax.lax.fori_loop(0, STEPS, halve, (jnp.zeros_like(highest), highest))
+        return jnp.minimum(values, jnp.where(people(highest) > least, highest, low)[..., None])
+
+    return jax.lax.cond(jnp.asarray(least) > 0.0, cap, lambda: values)
+
+
+def spread_out(
+    values: Float[Array, "*k n"], present: Float[Array, " n"], least: Array
+) -> Float[Array, "*k n"]:
+    """Values whose deviations from their median are capped, so that no sum of them rests on few people."""
+
+    def clip() -> Array:
+        centre = jnp.nanmedian(jnp.where(present > 0.0, values, jnp.nan), axis=-1, keepdims=True)
+        deviation = jnp.where(present > 0.0, values - centre, 0.0)
+        return centre + jnp.sign(deviation) * capped(jnp.abs(deviation), least)
+
+    return jax.lax.cond(jnp.asarray(least) > 0.0, clip, lambda: values)

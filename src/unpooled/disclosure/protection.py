@@ -1,8 +1,9 @@
 """Columns of a site's table changed so that no person dominates a sum that leaves the site.
 
 Sums of products reveal a person who is far from everybody else in a column, or one of few who differ from the
-most common value: subtracting that value from the column makes everybody else's contribution small. A
-column is therefore clipped until, in every group whose sums could be worked out, the largest squared
+most common value: subtracting that value from the column makes everybody else's contribution small. So the
+most extreme values on either side are moved to the `least`-th, so that nobody is alone there. A column is
+then clipped until, in every group whose sums could be worked out, the largest squared
 deviation is at most a `least`-th of their sum. Deviations are taken from the column's median, from its mean
 after that, and from its common values. A column for which no clipping suffices, such as a flag that few
 people carry, is left out.
@@ -29,8 +30,10 @@ class Protected(NamedTuple):
     """How many values of each column were clipped."""
 
 
-def protect(values: np.ndarray, groups: np.ndarray, least: float) -> Protected:
+def protect(values: np.ndarray, groups: np.ndarray, least: float, *, extremes: bool = False) -> Protected:
     """Clip the columns of `values` [n, p] for the groups of people [g, n]; NaN is a missing value.
+
+    With `extremes`, the most extreme values of a column may stay as they are, if nobody dominates.
 
     >>> flag = np.r_[np.ones(3), np.zeros(37)][:, None]
     >>> protect(flag, np.ones((1, 40), bool), 5.0).left_out.tolist()
@@ -38,9 +41,9 @@ def protect(values: np.ndarray, groups: np.ndarray, least: float) -> Protected:
     >>> far = np.r_[100.0, np.linspace(-1.0, 1.0, 39)][:, None]
     >>> found = protect(far, np.ones((1, 40), bool), 5.0)
     >>> found.left_out.tolist(), found.clipped.tolist(), bool(found.values.max() < 10.0)
-    ([False], [1], True)
+    ([False], [8], True)
     """
-    found = [_protect_column(column, groups, least) for column in values.T]
+    found = [_protect_column(column, groups, least, extremes) for column in values.T]
     clipped = np.column_stack([one for one, _ in found]) if found else values
     changed = np.sum((clipped != values) & ~np.isnan(values), axis=0)
     return Protected(clipped, np.array([left for _, left in found], dtype=bool), changed)
@@ -63,11 +66,16 @@ def fewest_people(values: np.ndarray, groups: np.ndarray) -> float:
     return min(found)
 
 
-def _protect_column(column: np.ndarray, groups: np.ndarray, least: float) -> tuple[np.ndarray, bool]:
+def _protect_column(
+    column: np.ndarray, groups: np.ndarray, least: float, extremes: bool
+) -> tuple[np.ndarray, bool]:
     seen = ~np.isnan(column)
     if not seen.any():
         return column, False
-    for centre in (np.median, np.mean, *_common(column[seen])):
+    common = _common(column[seen])
+    if not common and not extremes:
+        column = _without_extremes(column, int(np.ceil(least)))
+    for centre in (np.median, np.mean, *common):
         centre = float(centre(column[seen])) if callable(centre) else centre
         deviation = np.where(seen, np.abs(column - centre), 0.0)
         limit = _limit(deviation, groups, least)
@@ -75,6 +83,14 @@ def _protect_column(column: np.ndarray, groups: np.ndarray, least: float) -> tup
             return column, True
         column = np.clip(column, centre - limit, centre + limit)
     return column, False
+
+
+def _without_extremes(column: np.ndarray, least: int) -> np.ndarray:
+    """Clipped so that at least `least` people share the most extreme value on either side."""
+    values = np.sort(column[~np.isnan(column)])
+    if len(values) <= 2 * least:
+        return column
+    return np.clip(column, values[least - 1], values[-least])
 
 
 def _common(values: np.ndarray) -> list[float]:

@@ -85,6 +85,7 @@ def adopt(site: Site, question: Adopt) -> Adoption:
     salt = index if site.salt is None else site.salt
     count = method.folds(settings)
     fold = folds(arrays.treatment, count, stream(question.seed, "folds", salt))
+    require_shapes(question.scaling, arrays, len(question.sites))
     plain = standardised(arrays, question.scaling)
     check_scaling(question.scaling, arrays, plain)
     groups = [arrays.treatment == arm for arm in (0, 1)]
@@ -161,7 +162,7 @@ def protected(
     """
     if not least:
         return plain, ()
-    outcome = protect(plain.outcome[:, None], groups, least)
+    outcome = protect(plain.outcome[:, None], groups, least, extremes=True)
     if outcome.left_out[0] or outcome.clipped[0] > MOST_CLIPPED * len(plain.outcome):
         raise LimitRefusal(
             f"no sum of outcomes may rest on {least:g} people or fewer",
@@ -178,6 +179,27 @@ def protected(
     ), tuple(left_out.tolist())
 
 
+def require_shapes(scaling: Scaling, arrays: Arrays, sites: int) -> None:
+    """Refuse a scaling of other columns or of another number of sites."""
+    features, incomplete = arrays.covariates.shape[1], arrays.incomplete.shape[1]
+    expected = {
+        "mean": (features,),
+        "sd": (features,),
+        "binary_rate": (features,),
+        "correlation": (features, features),
+        "incomplete_mean": (incomplete,),
+        "incomplete_sd": (incomplete,),
+        "site_distances": (sites, sites),
+    }
+    right = all(np.shape(getattr(scaling, name)) == shape for name, shape in expected.items())
+    if not right or scaling.sites != sites or scaling.people < len(arrays.treatment):
+        raise MessageError(
+            "a scaling must be of the columns and sites of the study",
+            found="another number of columns, sites or people",
+            remedy="run the same version of unpooled everywhere",
+        )
+
+
 def check_scaling(scaling: Scaling, arrays: Arrays, plain: Standardised) -> None:
     """Refuse a scaling that is not finite, or under which the site's values are far too large.
 
@@ -185,10 +207,12 @@ def check_scaling(scaling: Scaling, arrays: Arrays, plain: Standardised) -> None
     would make some people dominate, or turn smooth functions of the values into steps.
     """
     sds = (scaling.sd, scaling.incomplete_sd, np.array([scaling.outcome_sd]))
-    finite = all(np.all(np.isfinite(part)) for part in (scaling.mean, scaling.incomplete_mean, *sds))
-    shapes = scaling.mean.shape == scaling.sd.shape == arrays.covariates.shape[1:]
-    if finite and shapes and all(np.all(part > 0.0) for part in sds) and _moderate(arrays, plain):
-        return
+    parts = (scaling.mean, scaling.incomplete_mean, scaling.correlation, scaling.site_distances, *sds)
+    finite = all(np.all(np.isfinite(part)) for part in parts)
+    if finite and all(np.all(part > 0.0) for part in sds) and _moderate(arrays, plain):
+        diagonal = np.diagonal(scaling.correlation)
+        if np.all(np.abs(scaling.correlation) <= 1.0 + 1e-6) and np.all(diagonal >= 1e-4):
+            return
     raise MessageError(
         "a scaling must standardise the columns of the site",
         found="a mean or a standard deviation far from those of the site",

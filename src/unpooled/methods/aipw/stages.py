@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from unpooled.disclosure.effective_people import capped, enough, spread_out
 from unpooled.maths.linear_algebra import pack
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
@@ -64,7 +65,11 @@ def treatment_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
     gram = jnp.einsum("n,nf,ng->fg", use * chance * (1.0 - chance), design, design)
     likelihood = use @ jax.nn.log_sigmoid(jnp.where(rows.treatment > 0.0, logit, -logit))
     score = (use * (rows.treatment - chance)) @ design
-    return {"gram": gram[None], "score": score[None], "likelihood": likelihood[None]}
+    # Where the curve is steep, only the people on the slope contribute; few of them are not sent.
+    each = jnp.stack([chance * (1.0 - chance), jnp.abs(rows.treatment - chance)]) * use
+    factor = jnp.min(enough(each, rows.least))
+    sums = {"gram": gram[None], "score": score[None], "likelihood": likelihood[None]}
+    return {name: factor * found for name, found in sums.items()}
 
 
 def outcome_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
@@ -110,6 +115,7 @@ class Scores(Stage):
         seen = jnp.where(rows.treatment > 0.0, means[1], means[0])
         weight = rows.treatment / chance - (1.0 - rows.treatment) / (1.0 - chance)
         score = means[1] - means[0] + weight * (rows.outcome - seen)
+        score = spread_out(score, rows.present, rows.least)
         people = rows.present.sum()
         mean = rows.present @ score / people
         per_site = {"people": people, "mean": mean, "squares": rows.present @ (score - mean) ** 2}
@@ -132,7 +138,7 @@ class WeightedOutcomes(Stage):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         chance, clipped = _clipped(parameters.per_site["treatment"], rows, self.trim)
         arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
-        weight = arms / jnp.stack([1.0 - chance, chance])
+        weight = capped(arms / jnp.stack([1.0 - chance, chance]), rows.least)
         total = weight.sum(axis=1)
         mean = weight @ rows.outcome / total
         deviation = rows.outcome - mean[:, None]

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from unpooled.disclosure.effective_people import enough, spread_out
 from unpooled.maths.linear_algebra import pack
 from unpooled.methods.causal_fi.columns import level_sums
 from unpooled.methods.causal_fi.imputation import shift_of
@@ -73,6 +74,10 @@ class Augmentation(Stage):
         slopes = slope(mode["outcome"][arm], with_one(rows, u), mode["bend"][arm])
         own, outcome = self.model.own_arm(mode, rows, u), family.seen(rows.outcome)
         working = family.working(outcome, own)
+        # Features and arms that rest on few people are left out.
+        kept = enough(arms[:, None] * working.weight * slopes.T**2, rows.least)
+        arms = arms * enough(arms * working.weight, rows.least)[:, None]
+        slopes = slopes * kept[arm]
         response = working.residual + jnp.sum(slopes * mode["outcome"][arm], axis=1) + mode["offset"][arm]
         weights = arms * working.weight
         summed = {
@@ -82,12 +87,12 @@ class Augmentation(Stage):
             "misfit": arms @ (outcome - family.mean(own)) ** 2,
             "used": arms.sum(axis=1),
         }
-        kept = {
+        per_site = {
             "people": weights.sum(axis=1),
             "site_cross": weights @ slopes,
             "site_score": weights @ response,
         }
-        return summed, kept
+        return summed, per_site
 
     def _held_out(self, mode: Arrays, rows: Rows, held: jax.Array, fold: jax.Array) -> Arrays:
         """Squared errors of E[y | w, x, u_seen] on held-out people; skipped if no fold is held out."""
@@ -95,4 +100,5 @@ class Augmentation(Stage):
         predicted = jax.lax.cond(
             fold < 0, lambda: outcome, lambda: self.model.expected(mode, rows, arm, assigned=True)
         )
-        return {"held_out": held @ (outcome - predicted) ** 2, "held": held.sum(axis=1)}
+        error = spread_out(outcome - predicted, held.sum(axis=0), rows.least)
+        return {"held_out": held @ error**2, "held": held.sum(axis=1)}

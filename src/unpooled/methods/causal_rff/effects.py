@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from unpooled.disclosure.effective_people import spread_out
 from unpooled.methods.causal_rff.classes.log_likelihoods import (
     PARTS,
     ClassLogLikelihoods,
@@ -106,7 +107,8 @@ class HeldOutDensity(Stage):
         for model, shared, own in zip(self.models, fixed["draws"], parameters.per_site["draws"], strict=True):
             draws = {**shared, **own}
             each = jax.lax.map(lambda draw, model=model: model.log_density(draw, rows), draws)
-            found.append(use @ (jax.nn.logsumexp(each, axis=0) - jnp.log(each.shape[0])))
+            density = jax.nn.logsumexp(each, axis=0) - jnp.log(each.shape[0])
+            found.append(use @ spread_out(density, use, rows.least))
         return Statistics({"density": jnp.stack(found), "people": use.sum()})
 
     def bounds(self) -> Bounds:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from unpooled.disclosure.effective_people import capped
 from unpooled.disclosure.limits import CELL
 from unpooled.methods.aipw.stages import REGRESSIONS, propensity
 from unpooled.protocol.messages import Statistics
@@ -98,7 +99,7 @@ class Balance(Stage):
         chance = propensity(parameters.per_site["treatment"], rows)
         clipped = jnp.clip(chance, self.trim, 1.0 - self.trim)
         arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
-        weight = arms / jnp.stack([1.0 - clipped, clipped])
+        weight = capped(arms / jnp.stack([1.0 - clipped, clipped]), rows.least)
         values, known = _known(rows)
         sums = {"people": arms @ known, "sum": arms @ (known * values), "square": arms @ (known * values**2)}
         weighted = {"weight": weight @ known, "weighted": weight @ (known * values)}

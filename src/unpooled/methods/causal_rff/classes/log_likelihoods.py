@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from unpooled.disclosure.effective_people import effective_people, enough
+from unpooled.disclosure.effective_people import capped, effective_people, enough
 from unpooled.models.outcome_family import Family, Logit
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Draws, Parameters
@@ -158,7 +158,8 @@ class Classes(Stage):
             share = jax.nn.one_hot(chosen, logs.shape[1])
         else:
             share = jax.nn.softmax(fixed["temper"] * logs, axis=1)
-        entropy = -jnp.sum(use[:, None] * jax.scipy.special.xlogy(share, share))
+        each = -use * jnp.sum(jax.scipy.special.xlogy(share, share), axis=1)
+        entropy = jnp.sum(capped(each, rows.least))
         share = share * use[:, None]
         arms = jnp.stack([1.0 - rows.treatment, rows.treatment])
         outcome = self.family.seen(rows.outcome)

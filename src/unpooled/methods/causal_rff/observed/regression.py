@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from unpooled.disclosure.effective_people import enough
 from unpooled.maths import partial_pooling as pooling
 from unpooled.maths.fourier import fourier_features
 from unpooled.maths.linear_algebra import pack, unpack
@@ -23,7 +24,7 @@ from unpooled.models.outcome_family import Family, Logit
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import FOLD, LINEAR, Bounds, Stage
+from unpooled.protocol.stage import FOLD, LINEAR, LOGIT, Bounds, Stage
 
 CODES = np.array([[1.0, -0.5], [1.0, 0.5]])
 """Contrast of each arm: loadings on (shared part, effect)."""
@@ -108,6 +109,7 @@ class Regression(Stage):
         if isinstance(self.family, Logit):
             weight, response, level = self._working(parameters, features, rows)
         arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * use
+        arms = arms * enough(arms * weight, rows.least)[:, None]
         gram = jnp.einsum("an,nf,ng->afg", arms * weight, features, features)
         score = jnp.einsum("an,n,nf->af", arms, response, features)
         return Statistics(
@@ -122,7 +124,8 @@ class Regression(Stage):
         )
 
     def bounds(self) -> Bounds:
-        return {"fold": FOLD, **COEFFICIENTS}
+        steep = {"common": LOGIT, "site": LOGIT} if isinstance(self.family, Logit) else {}
+        return {"fold": FOLD, **COEFFICIENTS, **steep}
 
     def _working(self, parameters: Parameters, features: Array, rows: Rows) -> tuple[Array, Array, Array]:
         """Weight, response and constant of the quadratic expansion of the logit likelihood (IRLS)."""
