@@ -115,9 +115,7 @@ def test_sums_over_people_who_count_and_features_that_are_kept(fold: int) -> Non
 
 
 @pytest.mark.parametrize(("structure", "exact"), CASES[1:])
-def test_kernel_features_rest_on_enough_people_even_when_whitened(
-    structure: str, exact: bool
-) -> None:
+def test_kernel_features_rest_on_enough_people_even_when_whitened(structure: str, exact: bool) -> None:
     evidence, rows = _evidence(structure, exact), _rows(LEAST)
     some = 0
     for free in _points(evidence):
