@@ -49,7 +49,7 @@ class Listening(InProcess):
         asked = question.questions if isinstance(question, Together) else (question,)
         reply = replies[VICTIM]
         returned = reply.replies if isinstance(reply, Replies) else (reply,)
-        self.heard += [pair for pair in zip(asked, returned, strict=True) if isinstance(pair[0], Ask)]
+        self.heard += [(ask, got) for ask, got in zip(asked, returned, strict=True) if isinstance(ask, Ask)]
         return replies, traffic
 
 

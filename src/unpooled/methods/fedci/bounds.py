@@ -7,14 +7,12 @@ that each person has a feature of their own. The coordinator evaluates the objec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import jax
 import numpy as np
 
 from unpooled.protocol.records import Arrays
 
-Bounds = Mapping[str, tuple[np.ndarray, np.ndarray]]
+Bounds = dict[str, tuple[np.ndarray, np.ndarray]]
 """From the name of a parameter to its lowest and highest value, which broadcast to its shape."""
 
 
