@@ -34,7 +34,7 @@ STRUCTURES = ["projection", "isotropic", "ard", "paper"]
 
 
 def _stages(structure: str, **settings: Any) -> dict[str, Any]:
-    chosen = METHOD.Settings(structure=structure, **settings)
+    chosen = METHOD.Settings(**{"structure": structure, **settings})
     return dict(METHOD.stages(chosen, METHOD.context(chosen, SCALING, 0)))
 
 

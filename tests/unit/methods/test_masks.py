@@ -90,7 +90,8 @@ def test_nothing_changes_without_limits(structure: str, exact: bool) -> None:
 def test_features_are_the_oracles_waves() -> None:
     z = RNG.normal(size=11)
     expected = oracle.wave_features("matern52", z[:, None], GRID[:, None], 1.3, JITTER)
-    np.testing.assert_allclose(line_features("matern52", z, GRID, 1.3), expected, rtol=1e-6, atol=1e-8)
+    found = line_features("matern52", jnp.asarray(z), jnp.asarray(GRID), jnp.asarray(1.3))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("fold", [-1, 2])

@@ -22,9 +22,9 @@ ARMS = _between([-8.0, -10.0, -8.0], [4.0, 10.0, 4.0])
 """Covariances of the arms: log scale, cross term, log scale."""
 NOISE = _between(-6.0, 2.0)
 """Log noise sd."""
-LINE_LENGTH = _between(-1.5, 4.0)
+LINE_LENGTH = _between(-0.7, 4.0)
 """Log length-scale of a function of one index, in sds of the index."""
-SPACE_LENGTH = _between(-2.5, 4.0)
+SPACE_LENGTH = _between(-1.0, 4.0)
 """Log length-scale of a function of all covariates, divided by the root of their number."""
 DIRECTION = _between(-10.0, 10.0)
 """Entries of a direction, whose length is kept near one."""

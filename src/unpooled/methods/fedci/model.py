@@ -33,7 +33,8 @@ from unpooled.protocol.stage import Bounds
 INTERCEPT_SD = 3.0
 """Prior sd of the intercepts, in sds of the outcome."""
 GRID = np.linspace(-4.0, 4.0, 17)
-"""Grid of the basis functions of a one-dimensional function, in sds of its index."""
+"""Inducing inputs of a one-dimensional function, in sds of its index. The basis functions are waves over the
+whole grid, so that few people near its ends dominate none of them."""
 
 
 class Structure(eqx.Module):

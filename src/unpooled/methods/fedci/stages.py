@@ -10,6 +10,7 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
@@ -91,9 +92,14 @@ class FeatureEvidence(Evidence):
 
     def _masks(self, features: Array, rows: Rows, weights: Array) -> tuple[Array, Array]:
         """How much each person counts, by arm, and the factors of the features."""
-        plain = plain_columns(rows)
-        arms = counted(features, arm_indicators(rows.treatment).T * weights, rows.least, plain)
-        return arms, kept(arms[:, None] * features.T**2, rows.least, plain)
+        plain, everybody = plain_columns(rows), arm_indicators(rows.treatment).T * weights
+
+        def limited() -> tuple[Array, Array]:
+            arms = counted(features, everybody, rows.least, plain)
+            return arms, kept(arms[:, None] * features.T**2, rows.least, plain)
+
+        # A branch, so that the masks take no time without limits.
+        return jax.lax.cond(rows.least > 0.0, limited, lambda: (everybody, jnp.ones((2, features.shape[1]))))
 
     def sums(self, parameters: Parameters, statistics: Statistics) -> RegressionSums:
         noise = parameters.free["noise"]
@@ -152,11 +158,15 @@ class KernelEvidence(Evidence):
 
         With the exact remainder, a whitened row is a person's deviation from what the rows before it predict.
         """
-        before, after = (
-            kept((columns.T**2).reshape(2, -1, len(columns)), rows.least, plain_columns(rows))
-            for columns in (design, whitened)
-        )
-        return jnp.minimum(before, after)
+
+        def limited() -> Array:
+            before, after = (
+                kept((columns.T**2).reshape(2, -1, len(columns)), rows.least, plain_columns(rows))
+                for columns in (design, whitened)
+            )
+            return jnp.minimum(before, after)
+
+        return jax.lax.cond(rows.least > 0.0, limited, lambda: jnp.ones((2, design.shape[1] // 2)))
 
     def design(self, free: Arrays, covariates: Array, treatment: Array) -> Array:
         """H: the features in the columns of the person's arm, zeros in those of the other."""
