@@ -10,6 +10,7 @@ import numpy as np
 
 from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.journal import Journal, line
+from unpooled.coordinator.plan import Plan, choose_plan
 from unpooled.coordinator.rounds import Conduct
 from unpooled.coordinator.run import adoption
 from unpooled.data import Table
@@ -19,16 +20,17 @@ from unpooled.diagnostics.overlap import Overlap, overlaps
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.disclosure.reveals import Line, left, reveals
 from unpooled.engines.in_process import InProcess, open_sites
+from unpooled.errors import LimitRefusal
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.settings import MethodSettings
 from unpooled.protocol.codec import encode
 from unpooled.protocol.messages import Adopted, Describe, Question, Refusal, Summarise
-from unpooled.protocol.records import Arrays, Parameters, Scaling
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.stage import Objective, Stage
 from unpooled.site.answer import answer
 from unpooled.site.site import Site
-from unpooled.study import Schema, Study
+from unpooled.study import Study
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,9 @@ class Preview:
     overlap: dict[str, Overlap]
     leaving: list[Leaving]
     refusals: dict[str, list[str]]
+    """What each site would refuse under the default limits."""
+    notes: tuple[str, ...]
+    """What the plan would change under the default limits."""
     codes: list[str]
     """Values that may be codes for missing values, as sentences."""
     missingness: Missingness | None = None
@@ -65,7 +70,9 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
         journal.record(happened)
     agreement = conduct.result
     context = method.context(settings, agreement.scaling, study.seed)
-    questions = first_questions(methods.with_explicit_settings(study), agreement.schema, agreement.scaling)
+    strict = replace(agreement, limits=dict.fromkeys(agreement.limits, Limits()))
+    plan = planned(study, strict)
+    questions = first_questions(plan, agreement)
     lines = [line(happened) for happened in journal.rounds]
     stages = diagnostic_rounds.joined(method.stages(settings, context), agreement.scaling, study.diagnostics)
     leaving = expected_messages(stages, settings, len(agreement.schema.features), lines)
@@ -75,6 +82,7 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
         overlaps(agreement.descriptions, agreement.schema),
         leaving,
         refusals,
+        plan.notes,
         _codes(opened, study),
         of_agreed(agreement, engine) if study.columns.incomplete else None,
     )
@@ -93,9 +101,19 @@ def _codes(sites: Mapping[str, Site], study: Study) -> list[str]:
     return found
 
 
-def first_questions(study: Study, schema: Schema, scaling: Scaling) -> list[Question]:
+def planned(study: Study, agreement: Agreement) -> Plan:
+    """The plan under the limits of an agreement; if there is none, the study as it is, which sites refuse."""
+    try:
+        return choose_plan(study, agreement)
+    except LimitRefusal:
+        folds = diagnostic_rounds.FOLDS if study.diagnostics else 0
+        return Plan(methods.with_explicit_settings(study), folds)
+
+
+def first_questions(plan: Plan, agreement: Agreement) -> list[Question]:
     """The questions to every site before the first stage."""
-    return [Describe(study.columns), Summarise(schema), adoption(study, schema, scaling)]
+    adopting = adoption(plan.study, agreement.schema, agreement.scaling, plan.diagnostics)
+    return [Describe(plan.study.columns), Summarise(agreement.schema), adopting]
 
 
 def refused(site: Site, questions: list[Question], limits: Limits | None = None) -> list[str]:

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from unpooled.coordinator.agreement import Agreement
 from unpooled.coordinator.run import ROUNDS_BEFORE_FITTING
 from unpooled.data import describe
-from unpooled.diagnostics.preview import first_questions, refused
+from unpooled.data.model_matrix import encode
+from unpooled.diagnostics.preview import first_questions, planned, refused
 from unpooled.disclosure.limits import Limits
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.protocol.messages import Ask, Refusal, Together, Vjp, question_kinds
-from unpooled.protocol.records import IncompleteColumn, Scaling
+from unpooled.protocol.records import IncompleteColumn, Scaling, SiteSummaries
 from unpooled.protocol.stage import Stage
 from unpooled.site.site import Site
-from unpooled.study import ColumnSchema, Schema, Study, agree
+from unpooled.study import ColumnSchema, Description, Schema, Study, agree
 
 MANY = 50_000
 """Rows of a hypothetical other site, large enough that the method includes all its stages."""
@@ -35,16 +37,18 @@ class Review:
     leaving: dict[str, str]
     """What each kind of message reveals."""
     refusals: list[str]
+    notes: tuple[str, ...]
+    """What the coordinator would have to change in the study because of this site's limits."""
 
 
 def review(study: Study, site: Site) -> Review:
     """Simulate the coordinator for this site alone, up to the first stage."""
     method = methods.find(study.method.name)
     settings = methods.settings_of(method, study.method.settings)
-    schema = _schema(site)
-    scaling = _scaling(schema, site, study)
+    agreement = _agreement(study, site)
+    scaling = agreement.scaling
     context = method.context(settings, scaling, study.seed)
-    questions = first_questions(methods.with_explicit_settings(study), schema, scaling)
+    plan = planned(study, agreement)
     stages = diagnostic_rounds.joined(method.stages(settings, context), scaling, study.diagnostics)
     return Review(
         study,
@@ -54,7 +58,8 @@ def review(study: Study, site: Site) -> Review:
         ROUNDS_BEFORE_FITTING
         + max(method.most_rounds(settings), diagnostic_rounds.MOST_ROUNDS if study.diagnostics else 0),
         _leaving(study, stages),
-        refused(site, questions, site.limits),
+        refused(site, first_questions(plan, agreement), site.limits),
+        plan.notes,
     )
 
 
@@ -65,9 +70,15 @@ def _leaving(study: Study, stages: Mapping[str, Stage]) -> dict[str, str]:
     return {**found, f"any stage: {Vjp.words}": Vjp.reply.reveals, "refusal": Refusal.reveals}
 
 
-def _schema(site: Site) -> Schema:
-    """The schema of this site alone; a column without values here may have some at another site."""
+def _agreement(study: Study, site: Site) -> Agreement:
+    """What the sites might agree on, as far as this site can tell."""
     found = describe(site.frame, site.columns)
+    schema = _schema(site, found)
+    return Agreement(schema, _scaling(schema, site, study), {site.name: found}, {site.name: site.limits})
+
+
+def _schema(site: Site, found: Description) -> Schema:
+    """The schema of this site alone; a column without values here may have some at another site."""
     seen = {column.name: column for column in found.incomplete}
     incomplete = tuple(
         seen.get(name, ColumnSchema(name=name, kind="numeric")) for name in site.columns.incomplete
@@ -76,19 +87,25 @@ def _schema(site: Site) -> Schema:
 
 
 def _scaling(schema: Schema, site: Site, study: Study) -> Scaling:
-    """Placeholder scaling of the right shape, as if there were one other, large site."""
+    """The scaling if there were one other, large site with people like those of this site."""
+    arrays = encode(site.frame, site.columns, schema, site=site.name)
+    assert arrays.outcome is not None
     features, incomplete = len(schema.features), len(schema.incomplete_features)
     binary = np.array(schema.binary, dtype=bool)
+    mean, sd = _moments(arrays.covariates)
+    outcome_mean, outcome_sd = _moments(arrays.outcome[:, None])
+    incomplete_mean, incomplete_sd = _moments(arrays.incomplete)
+    summaries = SiteSummaries((site.name, "another site"), (len(site.frame), MANY), np.zeros((2, incomplete)))
     return Scaling(
-        mean=np.zeros(features),
-        sd=np.ones(features),
-        outcome_mean=0.0,
-        outcome_sd=1.0,
+        mean=mean,
+        sd=sd,
+        outcome_mean=float(outcome_mean[0]),
+        outcome_sd=float(outcome_sd[0]),
         correlation=np.eye(features),
         binary_rate=np.where(binary, 0.5, np.nan),
         family=study.columns.family,
-        incomplete_mean=np.zeros(incomplete),
-        incomplete_sd=np.ones(incomplete),
+        incomplete_mean=incomplete_mean,
+        incomplete_sd=incomplete_sd,
         incomplete_columns=tuple(
             IncompleteColumn(one.name, one.kind, len(one.features)) for one in schema.incomplete
         ),
@@ -96,4 +113,14 @@ def _scaling(schema: Schema, site: Site, study: Study) -> Scaling:
         people=len(site.frame) + MANY,
         largest_site=MANY,
         site_distances=np.zeros((2, 2)),
+        by_site=summaries,
     )
+
+
+def _moments(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and sd of the values that are present; 0 and 1 for a column without values or variation."""
+    seen = ~np.isnan(columns)
+    count = np.maximum(seen.sum(axis=0), 1)
+    mean = np.where(seen, columns, 0.0).sum(axis=0) / count
+    sd = np.sqrt((np.where(seen, columns - mean, 0.0) ** 2).sum(axis=0) / count)
+    return mean, np.where(sd > 0.0, sd, 1.0)
