@@ -44,6 +44,7 @@ def as_json(found: Preview) -> dict[str, object]:
         "columns": [column.model_dump(mode="json") for column in schema.covariates],
         "arms": {"control": schema.control, "treated": schema.treated},
         "sites": {site: {**arms[site], "refused_by_default_limits": found.refusals[site]} for site in arms},
+        "changed_by_default_limits": list(found.notes),
         "leaving": [asdict(one) for one in found.leaving],
         "perhaps_missing": found.codes,
         **({} if found.missingness is None else {"missingness": missingness_as_json(found.missingness)}),
@@ -129,6 +130,8 @@ def _show_codes(console: Console, found: Preview) -> None:
 def _show_refusals(console: Console, found: Preview) -> None:
     console.print("\nUnder a site's default disclosure limits", style="bold")
     console.print("(not applied here, because all tables are on this machine)", style="dim")
+    for note in found.notes:
+        console.print(f"  the study would run with {note}", highlight=False, soft_wrap=True)
     for site, refusals in found.refusals.items():
         if not refusals:
             console.print(f"  {site}: no refusals", highlight=False)

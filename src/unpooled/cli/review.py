@@ -76,6 +76,8 @@ def _show_refusals(console: Console, found: Review) -> None:
     limits = found.limits
     bounds = f"rows {limits.rows}, cell {limits.cell}, share {limits.share:.2g}"
     console.print(f"\nUnder this site's disclosure limits ({bounds})", style="bold", highlight=False)
+    for note in found.notes:
+        console.print(f"  the study would run with {plain(note)}", highlight=False, soft_wrap=True)
     for refusal in found.refusals:
         text = f"  would refuse: {plain(refusal)}"
         console.print(text, style="yellow", highlight=False, soft_wrap=True)
@@ -103,6 +105,7 @@ def review_as_json(found: Review, standing: Standing) -> dict[str, object]:
         "limits": asdict(found.limits),
         "leaving": [{"kind": kind, "reveals": reveals} for kind, reveals in found.leaving.items()],
         "refusals": found.refusals,
+        "notes": list(found.notes),
         "decision": None if decision is None else _word(decision.approved),
         "changed": list(standing.changed),
     }

@@ -16,6 +16,10 @@ from unpooled.study import Description, Schema, Study, agree
 
 SMALLEST = 1e-70
 """Minimum sd of a column, so that its fourth power does not underflow."""
+EQUAL = 1e-9
+"""Largest difference of equal moments, as a share of their size."""
+ROUNDED_APART = 0.15
+"""Largest difference of equal moments that were rounded to one decimal."""
 FLAG_SCALE = 0.25
 """Minimum scale of a 0/1 column: the sd of a column with 7 % ones."""
 
@@ -120,8 +124,7 @@ def _distances(moments: np.ndarray) -> np.ndarray:
 def _refuse_identical(sums: Arrays, sites: tuple[str, ...]) -> None:
     """Refuse two sites whose tables agree in the number of rows and in every moment."""
     for i, j in combinations(range(len(sites)), 2):
-        same_count = sums["count"][i] == sums["count"][j]
-        if same_count and all(_close(sums[name][i], sums[name][j]) for name in ("sum", "cross")):
+        if sums["count"][i] == sums["count"][j] and _same_moments(sums, i, j):
             raise DataError(
                 "every site must hold its own people",
                 found=f"sites '{sites[i]}' and '{sites[j]}' report equal row counts and equal moments",
@@ -129,8 +132,18 @@ def _refuse_identical(sums: Arrays, sites: tuple[str, ...]) -> None:
             )
 
 
-def _close(left: np.ndarray, right: np.ndarray) -> bool:
-    return np.allclose(left, right, rtol=1e-9, atol=1e-9 * float(np.max(np.abs(left))))
+def _same_moments(sums: Arrays, i: int, j: int) -> bool:
+    """Whether two sites' moments are equal up to the order in which their rows were added up.
+
+    Sums of deviations may cancel, so that their rounding errors are compared with the deviations' own size.
+    """
+    size = np.sqrt(np.diagonal(sums["cross"][i]))
+    largest = {
+        "sum": EQUAL * size * np.sqrt(sums["count"][i]),
+        "cross": EQUAL * np.outer(size, size),
+        "shape": np.array(ROUNDED_APART),
+    }
+    return all(bool(np.all(np.abs(sums[name][i] - sums[name][j]) <= gap)) for name, gap in largest.items())
 
 
 def _refuse_constant(schema: Schema, centre: np.ndarray, sums: Arrays, study: Study) -> None:

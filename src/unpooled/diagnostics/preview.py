@@ -10,11 +10,11 @@ import numpy as np
 
 from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.journal import Journal, line
-from unpooled.coordinator.plan import choose_plan
+from unpooled.coordinator.plan import Plan, choose_plan
 from unpooled.coordinator.rounds import Conduct
 from unpooled.coordinator.run import adoption
 from unpooled.data import Table
-from unpooled.data.stored_columns import column, describe, sentinel
+from unpooled.data.stored_columns import column, sentinel
 from unpooled.diagnostics.missingness import Missingness, of_agreed
 from unpooled.diagnostics.overlap import Overlap, overlaps
 from unpooled.disclosure.limits import NONE, Limits
@@ -25,12 +25,12 @@ from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.settings import MethodSettings
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import Adopted, Describe, Refusal, Summarise
-from unpooled.protocol.records import Arrays, Parameters, Scaling
+from unpooled.protocol.messages import Adopted, Describe, Question, Refusal, Summarise
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.stage import Objective, Stage
 from unpooled.site.answer import answer
 from unpooled.site.site import Site
-from unpooled.study import Schema, Study
+from unpooled.study import Study
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ class Preview:
     overlap: dict[str, Overlap]
     leaving: list[Leaving]
     refusals: dict[str, list[str]]
+    """What each site would refuse under the default limits."""
+    notes: tuple[str, ...]
+    """What the plan would change under the default limits."""
     codes: list[str]
     """Values that may be codes for missing values, as sentences."""
     missingness: Missingness | None = None
@@ -67,18 +70,19 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
         journal.record(happened)
     agreement = conduct.result
     context = method.context(settings, agreement.scaling, study.seed)
+    strict = replace(agreement, limits=dict.fromkeys(agreement.limits, Limits()))
+    plan = planned(study, strict)
+    questions = first_questions(plan, agreement)
     lines = [line(happened) for happened in journal.rounds]
     stages = diagnostic_rounds.joined(method.stages(settings, context), agreement.scaling, study.diagnostics)
     leaving = expected_messages(stages, settings, len(agreement.schema.features), lines)
-    refusals = {
-        name: expected_refusals(study, site, agreement.schema, agreement.scaling, Limits())[0]
-        for name, site in opened.items()
-    }
+    refusals = {name: refused(site, questions) for name, site in opened.items()}
     return Preview(
         agreement,
         overlaps(agreement.descriptions, agreement.schema),
         leaving,
         refusals,
+        plan.notes,
         _codes(opened, study),
         of_agreed(agreement, engine) if study.columns.incomplete else None,
     )
@@ -97,25 +101,27 @@ def _codes(sites: Mapping[str, Site], study: Study) -> list[str]:
     return found
 
 
-def expected_refusals(
-    study: Study, site: Site, schema: Schema, scaling: Scaling, limits: Limits
-) -> tuple[list[str], tuple[str, ...]]:
-    """What a site would refuse before the first stage, and how its limits would make the study coarser.
-
-    The site is not changed.
-    """
-    study, strict = methods.with_explicit_settings(study), replace(site, limits=limits)
-    described = describe(site.frame, site.columns)
-    agreement = Agreement(schema, scaling, {site.name: described}, {site.name: limits})
-    refusals, notes, questions = [], (), [Describe(study.columns), Summarise(schema)]
+def planned(study: Study, agreement: Agreement) -> Plan:
+    """The plan under the limits of an agreement; if there is none, the study as it is, which sites refuse."""
     try:
-        plan = choose_plan(study, agreement)
-        notes = plan.notes
-        questions.append(adoption(plan.study, schema, scaling, plan.diagnostics))
-    except LimitRefusal as error:
-        refusals.append(error)
-    refusals += [reply for reply in (answer(strict, one) for one in questions) if isinstance(reply, Refusal)]
-    return list(dict.fromkeys(f"{one.expected}; found {one.found}" for one in refusals)), notes
+        return choose_plan(study, agreement)
+    except LimitRefusal:
+        folds = diagnostic_rounds.FOLDS if study.diagnostics else 0
+        return Plan(methods.with_explicit_settings(study), folds)
+
+
+def first_questions(plan: Plan, agreement: Agreement) -> list[Question]:
+    """The questions to every site before the first stage."""
+    adopting = adoption(plan.study, agreement.schema, agreement.scaling, plan.diagnostics)
+    return [Describe(plan.study.columns), Summarise(agreement.schema), adopting]
+
+
+def refused(site: Site, questions: list[Question], limits: Limits | None = None) -> list[str]:
+    """What a site would refuse under `limits`, by default the default limits; the site is not changed."""
+    strict = replace(site, limits=Limits() if limits is None else limits)
+    replies = [answer(strict, question) for question in questions]
+    found = [f"{reply.expected}; found {reply.found}" for reply in replies if isinstance(reply, Refusal)]
+    return list(dict.fromkeys(found))
 
 
 def expected_messages(

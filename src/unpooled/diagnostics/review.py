@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from unpooled.data import describe, encode
-from unpooled.diagnostics.preview import expected_refusals
+from unpooled.coordinator.agreement import Agreement
+from unpooled.data import describe
+from unpooled.data.model_matrix import encode
+from unpooled.diagnostics.preview import first_questions, planned, refused
 from unpooled.disclosure.limits import Limits
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
@@ -17,7 +19,7 @@ from unpooled.protocol.records import IncompleteColumn, Scaling, SiteSummaries
 from unpooled.protocol.stage import Stage
 from unpooled.site.allowance import budget_of
 from unpooled.site.site import Site
-from unpooled.study import ColumnSchema, Schema, Study, agree
+from unpooled.study import ColumnSchema, Description, Schema, Study, agree
 
 MANY = 50_000
 """Rows of a hypothetical other site, large enough that the method includes all its stages."""
@@ -35,19 +37,19 @@ class Review:
     leaving: dict[str, str]
     """What each kind of message reveals."""
     refusals: list[str]
-    notes: tuple[str, ...] = ()
-    """How this site's limits would make the study coarser."""
+    notes: tuple[str, ...]
+    """What the coordinator would have to change in the study because of this site's limits."""
 
 
 def review(study: Study, site: Site) -> Review:
     """Simulate the coordinator for this site alone, up to the first stage."""
     method = methods.find(study.method.name)
     settings = methods.settings_of(method, study.method.settings)
-    schema = _schema(site)
-    scaling = _scaling(schema, site, study)
+    agreement = _agreement(study, site)
+    scaling = agreement.scaling
     context = method.context(settings, scaling, study.seed)
+    plan = planned(study, agreement)
     stages = diagnostic_rounds.joined(method.stages(settings, context), scaling, study.diagnostics)
-    refusals, notes = expected_refusals(study, site, schema, scaling, site.limits)
     return Review(
         study,
         site.name,
@@ -55,8 +57,8 @@ def review(study: Study, site: Site) -> Review:
         site.limits,
         budget_of(study, 0).rounds,
         _leaving(study, stages),
-        refusals,
-        notes,
+        refused(site, first_questions(plan, agreement), site.limits),
+        plan.notes,
     )
 
 
@@ -67,9 +69,15 @@ def _leaving(study: Study, stages: Mapping[str, Stage]) -> dict[str, str]:
     return {**found, f"any stage: {Vjp.words}": Vjp.reply.reveals, "refusal": Refusal.reveals}
 
 
-def _schema(site: Site) -> Schema:
-    """The schema of this site alone; a column without values here may have some at another site."""
+def _agreement(study: Study, site: Site) -> Agreement:
+    """What the sites might agree on, as far as this site can tell."""
     found = describe(site.frame, site.columns)
+    schema = _schema(site, found)
+    return Agreement(schema, _scaling(schema, site, study), {site.name: found}, {site.name: site.limits})
+
+
+def _schema(site: Site, found: Description) -> Schema:
+    """The schema of this site alone; a column without values here may have some at another site."""
     seen = {column.name: column for column in found.incomplete}
     incomplete = tuple(
         seen.get(name, ColumnSchema(name=name, kind="numeric")) for name in site.columns.incomplete
@@ -78,21 +86,25 @@ def _schema(site: Site) -> Schema:
 
 
 def _scaling(schema: Schema, site: Site, study: Study) -> Scaling:
-    """The site's own scaling, as if there were one other, large site with people like its own."""
-    features, incomplete = len(schema.features), len(schema.incomplete_features)
-    binary = np.array(schema.binary, dtype=bool)
+    """The scaling if there were one other, large site with people like those of this site."""
     arrays = encode(site.frame, site.columns, schema, site=site.name)
     assert arrays.outcome is not None
+    features, incomplete = len(schema.features), len(schema.incomplete_features)
+    binary = np.array(schema.binary, dtype=bool)
+    mean, sd = _moments(arrays.covariates)
+    outcome_mean, outcome_sd = _moments(arrays.outcome[:, None])
+    incomplete_mean, incomplete_sd = _moments(arrays.incomplete)
+    summaries = SiteSummaries((site.name, "another site"), (len(site.frame), MANY), np.zeros((2, incomplete)))
     return Scaling(
-        mean=arrays.covariates.mean(axis=0),
-        sd=_spread(arrays.covariates.std(axis=0)),
-        outcome_mean=float(arrays.outcome.mean()),
-        outcome_sd=float(_spread(arrays.outcome.std())),
+        mean=mean,
+        sd=sd,
+        outcome_mean=float(outcome_mean[0]),
+        outcome_sd=float(outcome_sd[0]),
         correlation=np.eye(features),
         binary_rate=np.where(binary, 0.5, np.nan),
         family=study.columns.family,
-        incomplete_mean=_seen(np.nanmean, arrays.incomplete, 0.0),
-        incomplete_sd=_spread(_seen(np.nanstd, arrays.incomplete, 1.0)),
+        incomplete_mean=incomplete_mean,
+        incomplete_sd=incomplete_sd,
         incomplete_columns=tuple(
             IncompleteColumn(one.name, one.kind, len(one.features)) for one in schema.incomplete
         ),
@@ -100,22 +112,14 @@ def _scaling(schema: Schema, site: Site, study: Study) -> Scaling:
         people=len(site.frame) + MANY,
         largest_site=MANY,
         site_distances=np.zeros((2, 2)),
-        by_site=SiteSummaries(
-            (site.name, f"not {site.name}"), (len(site.frame), MANY), np.ones((2, incomplete))
-        ),
+        by_site=summaries,
     )
 
 
-def _spread(sd: np.ndarray) -> np.ndarray:
-    return np.where(sd > 0.0, sd, 1.0)
-
-
-def _seen(statistic: Callable[[np.ndarray], float], columns: np.ndarray, otherwise: float) -> np.ndarray:
-    """A statistic of the observed values of each column; a column may have none at this site."""
-    some = ~np.isnan(columns)
-    return np.array(
-        [
-            statistic(col[seen]) if seen.any() else otherwise
-            for col, seen in zip(columns.T, some.T, strict=True)
-        ]
-    )
+def _moments(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and sd of the values that are present; 0 and 1 for a column without values or variation."""
+    seen = ~np.isnan(columns)
+    count = np.maximum(seen.sum(axis=0), 1)
+    mean = np.where(seen, columns, 0.0).sum(axis=0) / count
+    sd = np.sqrt((np.where(seen, columns - mean, 0.0) ** 2).sum(axis=0) / count)
+    return mean, np.where(sd > 0.0, sd, 1.0)

@@ -118,8 +118,8 @@ def shapes(reply: Message) -> tuple[str, ...]:
 
     >>> from unpooled.protocol.messages import Described
     >>> from unpooled.study import Description
-    >>> shapes(Described(Description(rows=30, arms={"0": 12, "1": 18}, columns=())))
-    ('description.rows: number', 'description.arms: 2 numbers')
+    >>> shapes(Described(Description(rows=30, arms={"0": 12, "1": 18}, columns=())))[:3]
+    ('description.rows: number', 'description.arms: 2 numbers', 'limits.rows: number')
     """
     return tuple(_shapes(reply, ""))
 

@@ -30,7 +30,7 @@ from unpooled.study import Study
 BEFORE_FITTING = 4
 """Rounds before the fit: a description, two rounds of sums, and the adoption of the study."""
 PEOPLE = ".people"
-"""Ending of the file with a keyed digest of every row, beside the state of a study."""
+"""Ending of the files with a keyed digest of every row, one for each table that a study was approved for."""
 PREPARATION = 2
 """Most questions of one kind, other than for statistics, in one run of a study."""
 
@@ -102,8 +102,9 @@ class Allowances:
         self._refuse_small_changes(people)
         salt = secrets.token_hex(16) if stored is None else stored.salt
         spent = Spent(approval=approval, salt=salt, table=table)
+        self._make_folder()
+        write_whole(self._folder / f"{study}-{table[:16]}{PEOPLE}", "\n".join(people) + "\n")
         self.write(study, spent)
-        write_whole(self._path(study).with_suffix(PEOPLE), "\n".join(people) + "\n")
         return spent
 
     def _refuse_small_changes(self, people: list[str]) -> None:
@@ -119,9 +120,12 @@ class Allowances:
                     remedy="use the earlier table, or wait until more people have changed",
                 )
 
-    def write(self, study: str, spent: Spent) -> None:
+    def _make_folder(self) -> None:
         with keeping(self._folder):
             make_own_folder(self._folder)
+
+    def write(self, study: str, spent: Spent) -> None:
+        self._make_folder()
         write_whole(self._path(study), spent.model_dump_json(indent=1) + "\n")
 
     def _path(self, study: str) -> Path:

@@ -224,9 +224,8 @@ def _moderate(arrays: Arrays, plain: Standardised) -> bool:
     """Whether no value in standard units is far larger than in units of the site's own spread."""
     assert arrays.outcome is not None
     raw = np.column_stack([arrays.covariates, arrays.outcome, arrays.incomplete])
-    scaled = np.column_stack([*plain])
-    if not np.any(~np.isnan(raw)):
-        return True
+    seen = ~np.isnan(raw).all(axis=0)
+    raw, scaled = raw[:, seen], np.column_stack([*plain])[:, seen]
     own = np.abs(raw - np.nanmean(raw, axis=0)) / np.maximum(np.nanstd(raw, axis=0), 1e-300)
     return bool(np.nanmax(np.abs(scaled)) <= FURTHEST * max(float(np.nanmax(own)), 1.0))
 

@@ -135,13 +135,13 @@ def test_unequal_sites_grow_in_a_constant_ratio_from_a_tiny_one() -> None:
     assert ratios[1:].max() / ratios[1:].min() < 1.2
 
 
-def test_sites_refuse_neither_arms_folds_nor_levels(cases: dict[str, Case]) -> None:
+def test_sites_refuse_neither_arms_nor_levels_nor_outcomes(cases: dict[str, Case]) -> None:
     for name, case in cases.items():
         arms = [np.bincount(frame["w"]).tolist() for frame in case.train.values()]
         assert min(map(min, arms)) >= LEAST, name
         study = up.Study(treatment="w", outcome="y", covariates=case.covariates)
         found = {reason for reasons in preview(study, case.train).refusals.values() for reason in reasons}
-        assert not [reason for reason in found if "features per row" not in reason], name
+        assert not [reason for reason in found if "features per person" not in reason], name
 
 
 @pytest.mark.thorough

@@ -98,7 +98,7 @@ def test_the_sites_own_limits_are_tried(study, asked, tmp_path):
     assert "would refuse: a site must have at least 31 rows" in told.stdout
     SiteFolder.create(tmp_path / "sharing", "site1", source, limits=Limits(rows=1, cell=1, share=0.2))
     told = run("review", asked, "--folder", tmp_path / "sharing", "--refuse")
-    assert "features for 30 rows" in told.stdout
+    assert "features for groups of 13 people" in told.stdout
 
 
 def test_as_json_a_review_is_one_object_and_asks_nothing(folder, asked):
@@ -114,7 +114,7 @@ def test_as_json_a_review_is_one_object_and_asks_nothing(folder, asked):
 @pytest.mark.parametrize("method", ["causal_rff", "causal_fi"])
 def test_every_method_can_be_reviewed(method, tmp_path):
     rng = np.random.default_rng(0)
-    rows = 120
+    rows = 400
     table = pd.DataFrame(
         {
             "w": np.arange(rows) % 2,

@@ -76,7 +76,6 @@ def test_distances_of_sites_are_those_of_their_moments_and_binary_columns_have_n
         for j, other in enumerate(moments):
             squares = np.square(np.subtract(one, other))
             np.testing.assert_allclose(scaling.site_distances[i, j], squares.mean(), rtol=1e-6, atol=1e-12)
-    assert scaling.shared().by_site is None
 
 
 @pytest.mark.parametrize(
@@ -104,3 +103,20 @@ def test_a_table_given_twice_is_refused() -> None:
         _agree({**tables, "again": tables["n"].sample(frac=1.0, random_state=1)})
     with pytest.raises(DataError, match="'n' and 'again'"):
         _agree({"n": tables["n"], "again": tables["n"].iloc[::-1]})
+
+
+def test_a_table_that_differs_in_a_small_column_only_is_another_table() -> None:
+    """Columns are compared each on its own scale: `a` is a billion times larger than `c`."""
+    table = _tables()["s"].assign(a=lambda t: 1e9 * t["a"])
+    other = table.assign(c=lambda t: t["c"] + 1e-3 * np.cos(np.arange(len(t))))
+    _agree({"n": table, "other": other})
+    with pytest.raises(DataError, match="'n' and 'again'"):
+        _agree({"n": table, "again": table.sample(frac=1.0, random_state=1)})
+
+
+def test_the_scaling_that_sites_receive_says_nothing_about_single_sites() -> None:
+    shared = _agree(_tables())[0].scaling.shared()
+    assert (shared.sites, shared.people, shared.largest_site) == (3, 54, 50)
+    for attribute in ("counts", "site_names", "known"):
+        with pytest.raises(ValueError, match="at the coordinator only"):
+            getattr(shared, attribute)

@@ -35,13 +35,29 @@ def test_one_structure_alone_sends_no_folds():
 
 
 def test_large_sites_with_few_columns_refuse_nothing():
+    data = simulate("fedci-data1", sites=2, rows=2000, seed=3, dimension=4)
+    study = Study(treatment="w", outcome="y", covariates=["x1", "x2", "x3", "x4"])
+    found = preview(study, data.frames)
+    assert found.refusals == {"site1": [], "site2": []}
+    assert found.notes == ()
+
+
+def test_under_the_default_limits_smaller_sites_would_run_a_coarser_plan():
     data = simulate("fedci-data1", sites=2, rows=180, seed=3, dimension=4)
     study = Study(treatment="w", outcome="y", covariates=["x1", "x2", "x3", "x4"])
-    assert preview(study, data.frames).refusals == {"site1": [], "site2": []}
+    found = preview(study, data.frames)
+    assert found.refusals == {"site1": [], "site2": []}
+    assert found.notes == (
+        "structure = isotropic instead of auto, because of a site's limits",
+        "basis = 10 instead of 40, because of a site's limits",
+    )
 
 
 def test_a_small_site_would_refuse_under_the_default_limits():
     data = simulate("fedci-data1", sites=2, rows=12, seed=3, dimension=6)
     study = Study(treatment="w", outcome="y", covariates=[f"x{j}" for j in range(1, 7)])
     refusals = preview(study, data.frames).refusals
-    assert all(any("features for 12 rows" in text for text in texts) for texts in refusals.values())
+    assert all(
+        any("features per person of the smallest group" in text for text in texts)
+        for texts in refusals.values()
+    )

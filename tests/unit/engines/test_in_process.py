@@ -10,7 +10,7 @@ from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import DataError, MessageError, StudyError
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import Ask, Describe, Described, Together
+from unpooled.protocol.messages import Ask, Describe, Described
 from unpooled.protocol.records import Parameters
 from unpooled.study import Study
 
@@ -41,7 +41,7 @@ def test_what_cannot_travel_is_refused_here_too() -> None:
 
 def test_a_refusal_is_a_reply() -> None:
     engine = InProcess(open_sites(STUDY, {"a": TABLE}, Limits(rows=100)))
-    replies, traffic = engine.exchange(Together((QUESTION,)))
+    replies, traffic = engine.exchange(QUESTION)
     assert replies["a"].kind == "LimitRefusal"
     assert traffic["a"].up > 0
 

@@ -149,6 +149,19 @@ def test_a_site_that_restarts_with_another_table_is_refused(transport: Fake, tmp
     engine.exchange(QUESTION)
     del transport.open["south"]
     tables()["south"].head(100).to_parquet(tmp_path / "south.parquet")
+    with pytest.raises(ApprovalError, match="a table that has changed since this study was approved"):
+        engine.exchange(QUESTION)
+
+
+def test_a_site_that_restarts_with_another_table_under_a_new_approval_is_refused(
+    transport: Fake, tmp_path: Path
+) -> None:
+    """The site would answer, because its custodian has agreed; the study must not mix the two tables."""
+    engine = RemoteEngine(transport, STUDY)
+    engine.exchange(QUESTION)
+    del transport.open["south"]
+    tables()["south"].head(100).to_parquet(tmp_path / "south.parquet")
+    Approvals(transport.folders["south"] / "approvals.json").decide(STUDY, approved=True)
     with pytest.raises(ResultsError, match="another table at: south"):
         engine.exchange(QUESTION)
 

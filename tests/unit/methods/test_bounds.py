@@ -12,20 +12,23 @@ import pytest
 import unpooled as up
 from oracle.world import scaling_of
 from unpooled.coordinator.run import run_study
+from unpooled.disclosure.bounds import check_parameters, extent
 from unpooled.disclosure.limits import NONE
 from unpooled.engines.in_process import InProcess, open_sites
+from unpooled.errors import MessageError
 from unpooled.methods.fedci import METHOD
-from unpooled.methods.fedci.bounds import MARGIN, limits_of, outside
+from unpooled.methods.fedci.bounds import FIXED, MARGIN, WEIGHTS, limits_of
 from unpooled.methods.fedci.fit import draw_about
 from unpooled.methods.fedci.subsample import Subsampled
 from unpooled.methods.method import with_settings
 from unpooled.protocol.messages import Ask, Together, Vjp
-from unpooled.protocol.records import Parameters
+from unpooled.protocol.records import Arrays, Parameters
+from unpooled.protocol.stage import Stage
 
 RNG = np.random.default_rng(0)
 SCALING = scaling_of(
     correlation=np.eye(3),
-    site_moments=RNG.normal(size=(2, 6)),
+    site_distances=np.array([[0.0, 0.7], [0.7, 0.0]]),
     binary_rate=np.full(3, np.nan),
     sd=np.ones(3),
     counts=(30, 40),
@@ -42,36 +45,69 @@ def _start(evidence: Any) -> dict[str, np.ndarray]:
     return evidence.structure.start(RNG.normal(size=(2, 3)), np.array([0.02, 1.5]))
 
 
+def _refused(stage: Stage, free: Arrays, words: str) -> None:
+    with pytest.raises(MessageError, match=words):
+        check_parameters(stage, Parameters(free))
+
+
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("shifts", [True, False])
 def test_every_hyperparameter_is_bounded_and_starts_within(structure: str, shifts: bool) -> None:
     evidence = _stages(structure, inter_dependency=shifts)[structure]
     bounds, start = evidence.structure.bounds(), _start(evidence)
     assert set(bounds) == set(start)
-    assert outside(start, bounds) == []
-    batch = {name: np.stack([value] * 5) for name, value in start.items()}
-    assert outside(batch, bounds) == []
+    assert evidence.bounds() == {**FIXED, **bounds}
+    check_parameters(evidence, Parameters(start))
+    check_parameters(evidence, Parameters({name: np.stack([value] * 5) for name, value in start.items()}))
     low, high = limits_of(bounds, start)
     flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(start)])
     assert np.all(low < flat) and np.all(flat < high)
     for name, (lowest, highest) in bounds.items():
-        for beyond in (np.min(lowest) - 0.1, np.max(highest) + 0.1, np.nan):
+        for beyond, words in (
+            (np.min(lowest) - 0.1, f"'{name}' out of bounds"),
+            (np.max(highest) + 0.1, f"'{name}' out of bounds"),
+            (np.nan, "not finite"),
+            (np.inf, "not finite"),
+        ):
             moved = np.array(start[name], dtype=float)
             moved.flat[0] = beyond
-            assert outside(start | {name: moved}, bounds) == [name]
-    assert outside(start | {"more": np.zeros(2)}, bounds) == ["more"]
+            _refused(evidence, start | {name: moved}, words)
+            _refused(evidence, {name: np.stack([start[name], moved])}, words)
+    _refused(evidence, start | {"more": np.zeros(2)}, "a parameter that the stage does not have")
 
 
-def test_every_stage_tells_the_hyperparameters_in_its_question() -> None:
+def test_every_stage_bounds_the_hyperparameters_in_its_question() -> None:
     stages = _stages("auto")
     one, other = (stages[name] for name in ("projection", "isotropic"))
-    question = Parameters(_start(one))
+    start = _start(one)
+    far = start | {"length": np.full_like(start["length"], -9.0)}
     for stage in (one, stages["effect/projection"], Subsampled(one)):
-        assert stage.bounded(question) == [(question.free, one.structure.bounds())]
-    fitted = tuple({"free": _start(each), "beta": 0, "shift": 0} for each in (one, other))
-    found = stages["held_out"].bounded(Parameters(fixed={"fitted": fitted}))
-    assert [free is each["free"] for (free, _), each in zip(found, fitted, strict=True)] == [True, True]
-    assert [outside(*pair) for pair in found] == [[], []]
+        check_parameters(stage, Parameters(start))
+        _refused(stage, far, "'length' out of bounds")
+    held_out = stages["held_out"]
+    assert set(held_out.bounds()) >= {*one.structure.bounds(), *other.structure.bounds(), *WEIGHTS}
+    fitted = [{"free": _start(each), "beta": np.zeros((2, 4))} for each in (one, other)]
+    check_parameters(held_out, Parameters(fixed={"fitted": tuple(fitted)}))
+    for changed in ({"free": far}, {"beta": np.full((2, 4), 1e5)}, {"site": np.zeros(2)}):
+        with pytest.raises(MessageError):
+            check_parameters(held_out, Parameters(fixed={"fitted": (fitted[1], fitted[0] | changed)}))
+
+
+def test_values_that_are_addressed_to_one_site_are_bounded_too() -> None:
+    average = _stages("projection")["effect/projection"]
+    check_parameters(average, Parameters(per_site={"site_shift": np.full((3, 2), 99.0)}))
+    for value in (101.0, np.nan):
+        with pytest.raises(MessageError):
+            check_parameters(average, Parameters(per_site={"site_shift": np.array([0.0, value])}))
+
+
+def test_the_extent_of_a_question_is_told_by_parameter() -> None:
+    parameters = Parameters(
+        {"a": np.array([1.0, -3.0])},
+        {"deep": ({"b": np.array(4.0)}, {"a": np.array([7.0])})},
+        {"c": np.zeros(0)},
+    )
+    assert extent(parameters) == {"a": (-3.0, 7.0), "b": (4.0, 4.0)}
 
 
 def test_draws_are_clipped_to_the_bounds() -> None:
@@ -79,9 +115,9 @@ def test_draws_are_clipped_to_the_bounds() -> None:
     mode, bounds = _start(evidence), evidence.structure.bounds()
     size = sum(np.size(value) for value in mode.values())
     draws = draw_about(mode, 0.01 * np.eye(size), 50, 1, bounds)
-    assert outside(draws, bounds) == []
+    check_parameters(evidence, Parameters(draws))
     assert np.isclose(draws["noise"].max(), 2.0 - MARGIN)
-    assert outside(draw_about(mode, 0.01 * np.eye(size), 50, 1), bounds)
+    _refused(evidence, draw_about(mode, 0.01 * np.eye(size), 50, 1), "out of bounds")
 
 
 class Listening(InProcess):
@@ -112,7 +148,6 @@ def test_no_question_of_an_honest_fit_leaves_the_bounds(signal: float) -> None:
     engine = Listening(sites)
     run_study(with_settings(study, "fedci", {"basis": 8, "draws": 40}, seed=1), engine)
     stages = sites["north"].adopted.stages  # type: ignore[union-attr]
-    asked = [(question, getattr(stages[question.stage], "bounded", None)) for question in engine.heard]
-    checked = [outside(*pair) for question, told in asked if told for pair in told(question.parameters)]
-    assert len(checked) > 20
-    assert not any(checked)
+    assert len(engine.heard) > 20
+    for question in engine.heard:
+        check_parameters(stages[question.stage], question.parameters)

@@ -27,7 +27,7 @@ N, D, LEAST = 47, 3, 5.0
 X, W, Y = RNG.normal(size=(N, D)), (np.arange(N) % 2).astype(float), RNG.normal(size=N)
 SCALING = scaling_of(
     correlation=np.array([[1.0, 0.3, 0.0], [0.3, 1.0, 0.0], [0.0, 0.0, 1.0]]),
-    site_moments=RNG.normal(size=(2, 6)),
+    site_distances=np.array([[0.0, 0.7], [0.7, 0.0]]),
     binary_rate=np.full(D, np.nan),
     sd=np.ones(D),
     counts=(N, N),

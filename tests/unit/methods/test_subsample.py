@@ -8,12 +8,22 @@ import pytest
 import unpooled as up
 from unpooled.data.simulation import simulate
 from unpooled.methods.fedci import fit, subsample
+from unpooled.protocol.records import ROUNDED
 from unpooled.protocol.rows import padded_size
 
 
-def test_sites_up_to_twice_what_is_kept_are_not_thinned() -> None:
-    assert subsample.share([50, 2 * subsample.KEPT]) == 1.0
-    assert subsample.share([50, 2 * subsample.KEPT + 1]) < 1.0
+def test_sites_up_to_about_twice_what_is_kept_are_not_thinned() -> None:
+    assert 2 * subsample.KEPT <= subsample.LARGE < 2.01 * subsample.KEPT
+    assert subsample.share([50, subsample.LARGE]) == 1.0
+    assert subsample.share([50, subsample.LARGE + 1]) < 1.0
+
+
+def test_coordinator_and_sites_agree_on_whether_a_site_is_large() -> None:
+    """Sites know the size of the largest site as a multiple only."""
+    assert subsample.LARGE % ROUNDED == 0
+    for rows in range(subsample.LARGE - 2 * ROUNDED, subsample.LARGE + 2 * ROUNDED):
+        rounded = -(-rows // ROUNDED) * ROUNDED
+        assert subsample.is_large(rows) == subsample.is_large(rounded)
 
 
 @pytest.mark.parametrize("people", [50, 2048, 5000, 200_000])
@@ -45,6 +55,7 @@ def test_the_thinned_fit_is_everybodys_fit(monkeypatch: pytest.MonkeyPatch) -> N
 
     whole = cate()
     monkeypatch.setattr(subsample, "KEPT", 64)
+    monkeypatch.setattr(subsample, "LARGE", 128)
     subsampled = cate()
     monkeypatch.setattr(fit, "refine", _not_at_all)
     unrefined = cate()

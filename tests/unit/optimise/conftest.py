@@ -16,7 +16,7 @@ from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows, make_rows
-from unpooled.protocol.stage import Objective
+from unpooled.protocol.stage import ANY, Bounds, Objective
 from unpooled.site.site import Adoption, Site
 from unpooled.study import ColumnRoles
 
@@ -24,10 +24,17 @@ CENTRES = {"north": np.array([1.0, -2.0]), "south": np.array([3.0, 4.0])}
 """Every site pulls θ towards its own centre; with a prior at zero the minimum is Σ centres / 3."""
 
 
-class Pull(Objective):
-    """Σ_s |θ − c_s|² weighted by `weight`, plus |θ|²: two exchanges, because F looks at S."""
+class Toy(Objective):
+    """Bounds of the toys' parameters."""
 
     reveals: ClassVar[str] = "a toy"
+
+    def bounds(self) -> Bounds:
+        return {"at": ANY, "weight": ANY}
+
+
+class Pull(Toy):
+    """Σ_s |θ − c_s|² weighted by `weight`, plus |θ|²: two exchanges, because F looks at S."""
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         gap = parameters.free["at"] - rows.covariates[0]
@@ -38,10 +45,9 @@ class Pull(Objective):
         return weight * (statistics.summed["gap"] + jnp.sum(parameters.free["at"] ** 2))
 
 
-class Bound(Objective):
+class Bound(Toy):
     """The same as a scalar bound with noise: one exchange (Algorithm 1)."""
 
-    reveals: ClassVar[str] = "a toy"
     one_exchange: ClassVar[bool] = True
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
@@ -51,10 +57,8 @@ class Bound(Objective):
         return statistics.summed + jnp.sum(parameters.free["at"] ** 2)
 
 
-class Cliff(Objective):
+class Cliff(Toy):
     """Not a number left of −1, a parabola about 0 elsewhere."""
-
-    reveals: ClassVar[str] = "a toy"
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         return Statistics({"at": parameters.free["at"][0]})
@@ -63,10 +67,8 @@ class Cliff(Objective):
         return jnp.sqrt(parameters.free["at"][0] + 1.0) ** 4 - 2.0 * parameters.free["at"][0]
 
 
-class Valley(Objective):
+class Valley(Toy):
     """Rosenbrock's valley, its minimum at (1, 1), steep across and nearly flat along."""
-
-    reveals: ClassVar[str] = "a toy"
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         x, y = parameters.free["at"]

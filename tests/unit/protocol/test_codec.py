@@ -16,6 +16,7 @@ from unpooled.protocol import messages
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.messages import (
     Adopt,
+    Adopted,
     Ask,
     Centre,
     Describe,
@@ -31,7 +32,15 @@ from unpooled.protocol.messages import (
     Together,
     Vjp,
 )
-from unpooled.protocol.records import Draws, IncompleteColumn, Parameters, Record, Scaling, SiteSummaries
+from unpooled.protocol.records import (
+    Draws,
+    IncompleteColumn,
+    Limits,
+    Parameters,
+    Record,
+    Scaling,
+    SiteSummaries,
+)
 from unpooled.study import ColumnRoles, Description, Schema
 from unpooled.study.schema import ColumnSchema
 
@@ -48,7 +57,7 @@ QUESTIONS, REPLIES = (
 def test_every_message_of_the_vocabulary_travels(kind: type[Message]) -> None:
     values: dict[str, object] = {field.name: f"<{field.name}>" for field in dataclasses.fields(kind)}
     if kind is Together:  # its parts are checked
-        values = {"questions": (Describe(COLUMNS),)}
+        values = {"questions": (Ask("stage", Parameters()),)}
     assert decode(encode(kind(**values))) == kind(**values)
 
 
@@ -114,7 +123,7 @@ ADOPT = Adopt(
     "message",
     [
         Describe(COLUMNS),
-        Described(DESCRIPTION),
+        Described(DESCRIPTION, Limits(rows=30, share=0.2)),
         Summarise(SCHEMA),
         Summarise(SCHEMA, Centre(np.ones(3), np.zeros(2))),
         Patterns((PATTERN, PATTERN), 2, 5),
@@ -122,7 +131,9 @@ ADOPT = Adopt(
         Vjp("s", Parameters({"a": np.ones(2)}), Statistics(np.ones(2), {"b": np.ones((2, 3))})),
         Statistics({"draws": DRAWS}),
         SiteReplies({"north": Described(DESCRIPTION), "south": Patterns((PATTERN,), 0, 0)}),
-        Together((Describe(COLUMNS), Together((ADOPT, Summarise(SCHEMA))))),
+        ADOPT.to_site(0),
+        Adopted(9, ("b", "v")),
+        Together((Ask("s", Parameters(fixed={"fold": np.arange(3)})), Vjp("s", Parameters(), Statistics()))),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -239,9 +250,22 @@ def _packed(value: object) -> bytes:
     return bytes(msgpack.packb(value) or b"")
 
 
+def _tuple(*values: object) -> msgpack.ExtType:
+    return msgpack.ExtType(3, _packed(list(values)))
+
+
+def _asking() -> msgpack.ExtType:
+    return _record("Ask", stage="s", parameters=_record("Parameters"))
+
+
+def _describing() -> msgpack.ExtType:
+    return _record("Describe", columns=_record("ColumnRoles", **COLUMNS.model_dump(mode="json")))
+
+
 def test_the_bytes_made_here_by_hand_are_those_of_the_codec() -> None:
-    columns = _record("ColumnRoles", **COLUMNS.model_dump(mode="json"))
-    assert decode(_packed(_record("Describe", columns=columns))) == Describe(COLUMNS)
+    assert decode(_packed(_describing())) == Describe(COLUMNS)
+    together = _record("Together", questions=_tuple(_asking(), _asking()))
+    assert decode(_packed(together)) == Together((Ask("s", Parameters()),) * 2)
 
 
 def test_every_cut_message_is_an_error_of_the_protocol() -> None:
@@ -272,6 +296,10 @@ def test_every_cut_message_is_an_error_of_the_protocol() -> None:
         ),
         _packed(_record("Describe", columns=_record("ColumnRoles", treatment="w"))),
         _packed(_record("Summarise", schema=_record("Schema", covariates=3, control="0", treated="1"))),
+        _packed(_record("Together", questions=_tuple(_record("Adopted", rows=3)))),
+        _packed(_record("Together", questions=_tuple(_asking(), _record("Together", questions=_tuple())))),
+        _packed(_record("Together", questions=_tuple(_describing(), _asking()))),
+        _packed(_record("Together", questions=[_asking()])),
     ],
     ids=[
         "nothing",
@@ -290,6 +318,10 @@ def test_every_cut_message_is_an_error_of_the_protocol() -> None:
         "unknown field of a model",
         "missing fields of a model",
         "wrong field of a model",
+        "a reply among questions",
+        "questions inside questions",
+        "a description together with statistics",
+        "questions in a list",
     ],
 )
 def test_bytes_that_are_no_message_are_refused(payload: bytes) -> None:

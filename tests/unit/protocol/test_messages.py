@@ -16,7 +16,16 @@ from unpooled.disclosure.reveals import reveals
 from unpooled.errors import ApprovalError, SiteLost
 from unpooled.protocol import messages
 from unpooled.protocol.codec import decode, encode
-from unpooled.protocol.messages import Ask, Message, Question, Reply, SiteReplies, Together, question_kinds
+from unpooled.protocol.messages import (
+    Ask,
+    Describe,
+    Message,
+    Question,
+    Reply,
+    SiteReplies,
+    Together,
+    question_kinds,
+)
 from unpooled.protocol.records import Parameters
 from unpooled.site.answer import answer
 from unpooled.site.approval import permit
@@ -63,8 +72,20 @@ def test_every_question_names_its_reply() -> None:
 
 def test_both_classes_travel(toy: Any) -> None:
     question, reply = toy
-    for message in (question("a"), reply(3), Together((question("a"), question("b")))):
+    for message in (question("a"), reply(3)):
         assert decode(encode(message)) == message
+
+
+def test_only_questions_for_statistics_and_gradients_are_asked_together(toy: Any) -> None:
+    """Questions that prepare a study are asked one at a time, so that each is refused on its own."""
+    question, reply = toy
+    asked = Ask("ridge", Parameters())
+    assert Together((asked, asked)).label == "ridge: statistics"
+    for other in (question("a"), reply(3), Describe(STUDY.columns), Together((asked,))):
+        with pytest.raises(TypeError, match="statistics or a gradient"):
+            Together((asked, other))
+    with pytest.raises(TypeError, match="statistics or a gradient"):
+        Together([asked])  # type: ignore[arg-type]
 
 
 def test_people_read_its_name_and_what_its_reply_reveals(toy: Any) -> None:
@@ -72,7 +93,7 @@ def test_people_read_its_name_and_what_its_reply_reveals(toy: Any) -> None:
     assert question("a").label == "count people"
     assert question_kinds()["count people"] is question
     assert reveals("count people", {}) == reply.reveals == "number of people"
-    assert reveals(Together((question("a"), question("b"))).label, {}) == "number of people"
+    assert reveals("count people + count people", {}) == "number of people"
 
 
 def test_a_question_outside_the_approved_study_is_refused(toy: Any) -> None:

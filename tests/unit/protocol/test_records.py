@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 
-from unpooled.protocol.messages import Ask, Describe, Statistics, Together, Vjp
+from oracle.records import scaling
+from unpooled.protocol.codec import encode
+from unpooled.protocol.messages import Adopt, Ask, Describe, Statistics, Together, Vjp
 from unpooled.protocol.records import Draws, Parameters
-from unpooled.study import ColumnRoles
+from unpooled.study import ColumnRoles, Schema
 
 ALIKE = Ask("fit", Parameters({"a": np.ones(2)}))
 OWN = Ask("fit", Parameters(fixed={"b": np.zeros(2)}, per_site={"c": np.arange(12.0).reshape(2, 3, 2)}))
@@ -23,8 +27,23 @@ def test_a_site_gets_its_own_part_for_every_theta_of_the_batch() -> None:
 
 
 def test_a_question_that_is_the_same_for_all_sites_is_sent_as_it_is() -> None:
-    for question in (ALIKE, DESCRIBE, Together((ALIKE, DESCRIBE))):
+    for question in (ALIKE, DESCRIBE, Together((ALIKE, ALIKE))):
         assert question.to_site(2) is question
+
+
+def test_a_site_adopts_a_study_without_the_summaries_of_single_sites() -> None:
+    known = scaling(sites=("north", "south"), counts=(41, 67))
+    schema = Schema(covariates=(), control="0", treated="1")
+    question = Adopt(schema, known, "aipw", {"draws": 40}, 7, ("north", "south"), 3)
+    found = question.to_site(1)
+    assert found == question.to_site(0)
+    assert isinstance(found, Adopt)
+    assert found.scaling.by_site is None
+    np.testing.assert_array_equal(found.scaling.site_distances, known.site_distances)
+    assert question.scaling.counts == (41, 67)
+    assert replace(found, scaling=known) == question
+    assert encode(question.to_site(1)) == encode(replace(question, scaling=known.shared()))
+    assert b"SiteSummaries" not in encode(found) and b"SiteSummaries" in encode(question)
 
 
 def test_questions_in_one_exchange_are_each_addressed() -> None:

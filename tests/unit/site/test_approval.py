@@ -129,7 +129,24 @@ OWN: dict[str, Question] = {
 @pytest.mark.parametrize("what", OWN)
 def test_questions_of_the_study_are_permitted(what: str) -> None:
     permit(STUDY, OWN[what])
-    permit(STUDY, Together((OWN[what], Together((OWN[what],)))))
+    if isinstance(OWN[what], Ask | Vjp):
+        permit(STUDY, Together((OWN[what], OWN["ask"])))
+
+
+PLANS = METHOD.plans(METHOD.Settings(draws=50))
+
+
+@pytest.mark.parametrize("place", range(len(PLANS)))
+def test_the_coarser_plans_of_the_method_are_permitted_and_nothing_between(place: int) -> None:
+    """The coordinator may ask less than was approved, never more."""
+    offered = PLANS[place].model_dump(mode="json")
+    permit(STUDY, replace(ADOPT, settings=offered))
+    with pytest.raises(ApprovalError, match="other settings to adopt"):
+        permit(STUDY, replace(ADOPT, settings={**offered, "draws": 49}))
+    if offered != SETTINGS:
+        approved = with_explicit_settings(Study(**{**VALUES, "method": {"name": "fedci", **offered}}))
+        with pytest.raises(ApprovalError, match="other settings to adopt"):
+            permit(approved, ADOPT)
 
 
 def _with(**changed: Any) -> Schema:
@@ -159,9 +176,15 @@ OTHERS: dict[str, tuple[Question, str]] = {
 @pytest.mark.parametrize("what", OTHERS)
 def test_a_question_of_another_study_is_refused(what: str) -> None:
     question, words = OTHERS[what]
-    for asked in (question, Together((OWN["ask"], Together((question,))))):
-        with pytest.raises(ApprovalError, match=words):
-            permit(STUDY, asked)
+    with pytest.raises(ApprovalError, match=words):
+        permit(STUDY, question)
+
+
+def test_every_part_of_a_combined_question_must_belong_to_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Vjp, "mismatch", lambda *_: "a gradient of another study")
+    permit(STUDY, Together((OWN["ask"], OWN["ask"])))
+    with pytest.raises(ApprovalError, match="another study"):
+        permit(STUDY, Together((OWN["ask"], OWN["vjp"])))
 
 
 def test_missing_values_may_be_asked_about_where_columns_are_incomplete() -> None:

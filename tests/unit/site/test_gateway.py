@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
 import pandas as pd
 import pytest
 
 from engines.stage import study, tables, written
+from unpooled import errors
 from unpooled.disclosure.limits import Limits
-from unpooled.errors import MessageError
+from unpooled.errors import MessageError, UnpooledError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Answered, Asked, digest, open_reply
-from unpooled.protocol.messages import Adopted, Describe, Described, Message, Refusal, Summarise, Together
+from unpooled.protocol.messages import (
+    Adopted,
+    Ask,
+    Describe,
+    Described,
+    Message,
+    Refusal,
+    Summarise,
+    Together,
+)
+from unpooled.protocol.records import Parameters
+from unpooled.site.allowance import Spent
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
-from unpooled.site.gateway import Gateway
+from unpooled.site.gateway import CONSTANT, Gateway
 from unpooled.site.ledger import entries, verify
 
 STUDY = study()
@@ -84,13 +98,93 @@ def test_a_sites_own_limits_bind(tmp_path: Path, more: dict[str, object], kind: 
     assert reply.kind == kind
 
 
+def _refused(own: SiteFolder) -> Refusal:
+    reply = asked(own, sealed())
+    assert isinstance(reply, Refusal)
+    return reply
+
+
+def test_refusals_that_depend_on_the_table_are_one_sentence_and_the_custodian_has_the_reason(
+    tmp_path: Path,
+) -> None:
+    """Whether it is the rows, an arm or a level that is too small is nobody else's business."""
+    found, logged = set(), []
+    rare = tables()["north"].assign(a=["x"] * 3 + ["z"] * 127)
+    changes = {
+        "rows": (Limits(rows=131), tables()["north"], "at least 131 rows"),
+        "an arm": (Limits(cell=70), tables()["north"], "smaller groups in: arm"),
+        "a level": (Limits(), rare, "smaller groups in: a"),
+    }
+    for number, (limits, table, words) in enumerate(changes.values()):
+        (tmp_path / str(number)).mkdir()
+        own = approved(folder(tmp_path / str(number), limits=limits))
+        table.to_parquet(tmp_path / str(number) / "north.parquet")
+        found.add(_refused(own))
+        logged.append(own.refusals.read_text())
+        assert words in logged[-1] and logged[-1].count("\n") == 1
+        assert own.refusals.stat().st_mode & 0o777 == 0o600
+    assert found == {Refusal("LimitRefusal", *CONSTANT["LimitRefusal"])}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda t: t.drop(columns="b"), "DataError"),
+        (lambda t: t.assign(y=t["y"].where(t.index > 0)), "DataError"),
+        (lambda t: t.assign(w=t["w"].where(t.index > 0, 2)), "DataError"),
+        (lambda _: None, "DataError"),
+    ],
+    ids=["a column is missing", "an outcome is missing", "a third arm", "no table"],
+)
+def test_what_is_wrong_with_a_table_is_told_to_its_custodian_only(
+    tmp_path: Path, change: Any, kind: str
+) -> None:
+    own = approved(folder(tmp_path))
+    table = change(tables()["north"])
+    if table is None:
+        (tmp_path / "north.parquet").unlink()
+    else:
+        table.to_parquet(tmp_path / "north.parquet")
+    reply = _refused(own)
+    assert reply == Refusal(reply.kind, *CONSTANT[reply.kind])
+    assert reply.kind == kind
+    assert f"{kind}: " in own.refusals.read_text()
+
+
+def test_every_kind_of_error_has_its_constant_refusal() -> None:
+    kinds = {
+        name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, UnpooledError)
+    }
+    about_the_question = {"ApprovalError", "MessageError"}
+    at_the_coordinator = {"UnpooledError", "EngineError", "SiteLost"}
+    assert set(CONSTANT) == kinds - about_the_question - at_the_coordinator
+    assert not any("{" in text for texts in CONSTANT.values() for text in texts)
+
+
+def test_a_repeated_question_is_answered_with_the_recorded_reply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = approved(folder(tmp_path))
+    first = asked(own, sealed())
+
+    def never(*_: object) -> Message:
+        raise AssertionError("the answer was computed again")
+
+    monkeypatch.setattr("unpooled.site.gateway.answer", never)
+    assert asked(own, sealed()) == first
+    assert asked(own, sealed(number=7)) == first
+    assert [entry.kind for entry in entries(own.ledger)] == ["Described"] * 3
+    (state,) = own.allowances.glob("*.json")
+    assert Spent.model_validate_json(state.read_bytes()).kinds == {"describe": 1}
+
+
 def test_what_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
     own = approved(folder(tmp_path))
     gateway = Gateway(own.folder)
     own.ledger.with_name("ledger.head.new").mkdir()  # now no head can be written
     reply = decode(open_reply(gateway.answer(sealed()), sealed(), "north").reply)
-    assert isinstance(reply, Refusal)
-    assert "cannot be written" in reply.found
+    assert reply == Refusal("ResultsError", *CONSTANT["ResultsError"])
+    assert "cannot be written" in own.refusals.read_text()
 
 
 def test_a_defect_is_logged_and_refused_without_its_message(tmp_path: Path, monkeypatch) -> None:
@@ -161,22 +255,30 @@ def test_other_bytes_are_refused_in_words(tmp_path: Path, envelope: bytes) -> No
 
 def _unchecked(*parts: Message) -> Together:
     """As another program might send it."""
-    together = Together((QUESTION,))
+    together = Together(())
     object.__setattr__(together, "questions", parts)
     return together
+
+
+ASK = Ask("regression", Parameters({"a": np.zeros((1, 2))}))
 
 
 NONSENSE: dict[str, Message] = {
     "sums of no schema": Summarise(3),  # type: ignore[arg-type]
     "a reply": Adopted(3),
-    "a reply among questions": _unchecked(QUESTION, Adopted(3)),
-    "nonsense among questions": Together((QUESTION, Together((Summarise(3),)))),  # type: ignore[arg-type]
+    "a reply among questions": _unchecked(ASK, Adopted(3)),
+    "a description among questions": _unchecked(ASK, QUESTION),
+    "nonsense among questions": _unchecked(ASK, _unchecked(Summarise(3))),  # type: ignore[arg-type]
+    "a question before the study is adopted": ASK,
+    "parameters that are none": Ask("regression", 3),  # type: ignore[arg-type]
 }
 
 
 @pytest.mark.parametrize("what", NONSENSE)
 def test_messages_that_are_no_questions_are_refused(tmp_path: Path, what: str) -> None:
-    assert isinstance(asked(approved(folder(tmp_path)), sealed(NONSENSE[what])), Refusal)
+    own = approved(folder(tmp_path))
+    assert isinstance(asked(own, sealed(NONSENSE[what])), Refusal)
+    assert isinstance(asked(own, sealed()), Described)
 
 
 def test_an_old_reply_answers_no_new_question(tmp_path: Path) -> None:

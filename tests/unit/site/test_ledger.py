@@ -34,7 +34,7 @@ from unpooled.protocol.messages import (
 )
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Stage
+from unpooled.protocol.stage import Bounds, Stage
 from unpooled.site import ledger as module
 from unpooled.site import ledger_chain as chain
 from unpooled.site.ledger import Entry, Ledger, entries, open_reply, revealed, verify
@@ -115,6 +115,9 @@ def test_what_a_reply_of_several_parts_reveals_is_what_each_part_does(path: Path
         reveals: ClassVar[str] = "how many"
 
         def statistics(self, parameters: Any, rows: Rows) -> Any:
+            return {}
+
+        def bounds(self) -> Bounds:
             return {}
 
     together = Replies((REPLY, REPLY, Gradient({"a": np.ones(3)})))

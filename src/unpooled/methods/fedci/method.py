@@ -78,8 +78,7 @@ class FedCIMethod:
         width = 1 + len(context.correlation)
         if settings.inference == "variational":
             return width
-        beyond = {"projection": COMPONENTS * len(GRID), "paper": 0}
-        return width + max(beyond.get(name, settings.basis) for name in _names(settings))
+        return width + _beyond(settings)
 
     def plans(self, settings: FedCISettings) -> tuple[FedCISettings, ...]:
         if settings.inference == "variational":
@@ -87,7 +86,8 @@ class FedCIMethod:
         fewer_folds = (settings.changed(folds=2),) if len(_names(settings)) > 1 else ()
         one = "ard" if settings.structure == "ard" else "isotropic"
         sizes = dict.fromkeys(min(settings.basis, size) for size in (settings.basis, 20, 10, 5, 0))
-        return settings, *fewer_folds, *(settings.changed(structure=one, basis=size) for size in sizes)
+        alone = (settings.changed(structure=one, basis=size) for size in sizes)
+        return settings, *fewer_folds, *(plan for plan in alone if _beyond(plan) <= _beyond(settings))
 
     def budget(self, settings: FedCISettings, context: FedCIContext) -> dict[str, int]:
         if settings.inference == "variational":
@@ -170,6 +170,12 @@ def _evidence(name: str, settings: FedCISettings, context: FedCIContext) -> Evid
         tied=name == "paper",
     )
     return KernelEvidence(structure, diagonal=not context.exact)
+
+
+def _beyond(settings: FedCISettings) -> int:
+    """The largest number of features beyond the columns [1, x] in any structure."""
+    known = {"projection": COMPONENTS * len(GRID), "paper": 0}
+    return max(known.get(name, settings.basis) for name in _names(settings))
 
 
 def pseudo_people(scaling: Scaling, count: int, seed: int) -> np.ndarray:
