@@ -81,8 +81,6 @@ def _show_refusals(console: Console, found: Review) -> None:
     for refusal in found.refusals:
         text = f"  would refuse: {plain(refusal)}"
         console.print(text, style="yellow", highlight=False, soft_wrap=True)
-    for note in found.notes:
-        console.print(f"  coarser plan: {plain(note)}", highlight=False, soft_wrap=True)
     if not found.refusals:
         console.print("  no refusals, as far as this site can check on its own", highlight=False)
     console.print()
@@ -101,7 +99,6 @@ def review_as_json(found: Review, standing: Standing) -> dict[str, object]:
         "hash": found.study.hash,
         "most_rounds": found.most_rounds,
         "rows": found.rows,
-        "notes": found.notes,
         "limits": asdict(found.limits),
         "leaving": [{"kind": kind, "reveals": reveals} for kind, reveals in found.leaving.items()],
         "refusals": found.refusals,
