@@ -250,7 +250,10 @@ def test_no_more_bytes_leave_than_the_custodian_allows(own: SiteFolder, question
 def coarser(question: Question, **changes: Any) -> Adopt:
     """Another adoption that the approved study offers."""
     assert isinstance(question, Adopt)
-    return replace(question, **changes)
+    changed = replace(question, **changes)
+    count = len(changed.sites)
+    scaling = replace(changed.scaling, sites=count, site_distances=np.zeros((count, count)))
+    return replace(changed, scaling=scaling)
 
 
 def test_a_second_adoption_is_refused(own: SiteFolder, questions: list[Question]) -> None:
