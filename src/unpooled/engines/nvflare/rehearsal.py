@@ -41,7 +41,7 @@ def rehearsal(study: Study, sources: Mapping[str, Source], folder: Path) -> Iter
     kits = create(consortium, folder / "consortium")
     folders = {name: folder / name for name in sources}
     for name, source in sources.items():
-        own = SiteFolder.create(folders[name], name, source)
+        own = SiteFolder.create(folders[name], name, source, rehearsal=True)
         unpack(kits.sites[name], folders[name] / KIT)
         Approvals(own.approvals).decide(with_explicit_settings(study), approved=True)
     with ExitStack() as started:
