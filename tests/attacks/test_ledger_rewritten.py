@@ -16,7 +16,7 @@ from engines.stage import study, tables, written
 from unpooled.errors import ResultsError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Asked, open_reply
-from unpooled.protocol.messages import Ask, Describe, Described, Statistics
+from unpooled.protocol.messages import Ask, Describe, Refusal, Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
@@ -122,7 +122,8 @@ def test_a_ledger_removed_while_the_site_runs_is_missed_too(own: SiteFolder) -> 
     question = Describe(STUDY.columns)
     sealed = Asked(STUDY.model_dump_json(exclude={"sites"}), b"once", 1, encode(question)).seal()
     reply = decode(open_reply(gateway.answer(sealed), sealed, "north").reply)
-    assert not isinstance(reply, Described) and "removed" in reply.found  # type: ignore[attr-defined]
+    assert isinstance(reply, Refusal) and reply.kind == "ResultsError"
+    assert "removed" in own.refusals.read_text()
 
 
 def test_a_kept_reply_that_was_exchanged_does_not_verify(own: SiteFolder) -> None:
