@@ -83,8 +83,8 @@ def adopt(site: Site, question: Adopt) -> Adoption:
     salt = index if site.salt is None else site.salt
     count = method.folds(settings)
     fold = folds(arrays.treatment, count, stream(question.seed, "folds", salt))
+    check_scaling(question.scaling, arrays)
     plain = standardised(arrays, question.scaling)
-    check_scaling(question.scaling, arrays, plain)
     groups = [arrays.treatment == arm for arm in (0, 1)]
     groups = [(fold == f) & arm for arm in groups for f in range(max(count, 1))]
     diagnostic_fold = None
@@ -173,7 +173,7 @@ def protected(
     ), tuple(left_out.tolist())
 
 
-def check_scaling(scaling: Scaling, arrays: Arrays, plain: Standardised) -> None:
+def check_scaling(scaling: Scaling, arrays: Arrays) -> None:
     """Refuse a scaling that is not finite, or under which the site's values are far too large.
 
     Scaling is a linear change of units, so that a moderate error in it reveals nothing. Very large values
@@ -182,7 +182,9 @@ def check_scaling(scaling: Scaling, arrays: Arrays, plain: Standardised) -> None
     sds = (scaling.sd, scaling.incomplete_sd, np.array([scaling.outcome_sd]))
     finite = all(np.all(np.isfinite(part)) for part in (scaling.mean, scaling.incomplete_mean, *sds))
     shapes = scaling.mean.shape == scaling.sd.shape == arrays.covariates.shape[1:]
-    if finite and shapes and all(np.all(part > 0.0) for part in sds) and _moderate(arrays, plain):
+    shapes &= scaling.incomplete_mean.shape == scaling.incomplete_sd.shape == arrays.incomplete.shape[1:]
+    valid = finite and shapes and all(np.all(part > 0.0) for part in sds)
+    if valid and _moderate(arrays, standardised(arrays, scaling)):
         return
     raise MessageError(
         "a scaling must standardise the columns of the site",
