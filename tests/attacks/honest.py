@@ -18,7 +18,7 @@ from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.study import Study
 
-STUDY = study("audited", method={"name": "aipw", "draws": 40})
+STUDY = study("audited", method={"name": "aipw", "draws": 40, "folds": 1})
 
 
 @dataclass(frozen=True)

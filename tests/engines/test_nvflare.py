@@ -13,6 +13,7 @@ import pytest
 from contract.cases import CASES
 from engines.stage import approve, on_stage, study, tables
 from unpooled.coordinator.rounds import Round
+from unpooled.disclosure.limits import Limits
 from unpooled.engines.nvflare.engine import JobTransport
 from unpooled.engines.nvflare.rehearsal import Rehearsal
 from unpooled.engines.remote import Unreachable
@@ -52,7 +53,7 @@ def test_every_method_gives_the_numbers_of_one_process(stage: Rehearsal, case: s
     method, settings = CASES[case]
     asked = study(f"all-{method}", method={"name": method, **settings})
     approve(stage, asked)
-    here = ESTIMATORS[method](seed=1, **settings).fit(asked, tables())
+    here = ESTIMATORS[method](seed=1, **settings).fit(asked, tables(), limits=Limits())
     rounds: list[Round] = []
     there = ESTIMATORS[method](seed=1, **settings).fit(asked, stage.remote(), watch=rounds.append)
     np.testing.assert_array_equal(there.result_.site_effects, here.result_.site_effects)

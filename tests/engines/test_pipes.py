@@ -14,6 +14,7 @@ import pytest
 
 from engines.stage import study, tables, written
 from unpooled.coordinator.rounds import Round
+from unpooled.disclosure.limits import Limits
 from unpooled.engines.pipes import PipeTransport, SiteProcesses
 from unpooled.engines.remote import RemoteEngine
 from unpooled.errors import ApprovalError, SiteLost
@@ -37,8 +38,11 @@ class Held(PipeTransport):
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("sites")
-    sources = written(root, tables())
-    return {name: SiteFolder.create(root / name, name, source).folder for name, source in sources.items()}
+    made = {
+        name: SiteFolder.create(root / name, name, source, rehearsal=True)
+        for name, source in written(root, tables()).items()
+    }
+    return {name: own.folder for name, own in made.items()}
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +74,7 @@ def fit(asked: Study, sites: object, **more: object) -> Estimator:
 
 @pytest.fixture(scope="module")
 def here() -> Estimator:
-    return fit(study(), tables())
+    return fit(study(), tables(), limits=Limits())
 
 
 def process_of(transport: PipeTransport, site: str) -> subprocess.Popen[bytes]:
@@ -126,7 +130,7 @@ def test_with_min_sites_a_study_starts_again_without_a_lost_site(
     assert model.result_.sites == ("north", "east")
     assert list(model.result_.lost_sites) == ["south"]
     two = {name: table for name, table in tables().items() if name != "south"}
-    np.testing.assert_array_equal(model.ate_draws(), fit(asked, two).ate_draws())
+    np.testing.assert_array_equal(model.ate_draws(), fit(asked, two, limits=Limits()).ate_draws())
     with pytest.raises(SiteLost, match=r"process\.log"):
         fit(study(), SiteProcesses({"south": tmp_path}))
 

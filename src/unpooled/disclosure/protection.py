@@ -1,12 +1,20 @@
 """Columns of a site's table changed so that no person dominates a sum that leaves the site.
 
 Sums of products reveal a person who is far from everybody else in a column, or one of few who differ from the
+<<<<<<< HEAD
 most common value: subtracting that value from the column makes everybody else's contribution small. So the
 most extreme values on either side are moved to the `least`-th, so that nobody is alone there. A column is
 then clipped until, in every group whose sums could be worked out, the largest squared
 deviation is at most a `least`-th of their sum. Deviations are taken from the column's median, from its mean
 after that, and from its common values. A column for which no clipping suffices, such as a flag that few
 people carry, is left out.
+=======
+most common value: subtracting that value from the column makes everybody else's contribution small. A
+column is therefore clipped until, in every group whose sums could be worked out, the largest squared
+deviation is at most a `least`-th of their sum. Deviations are taken from the column's median, its mean and
+its common values. Clipping moves these, so that it is repeated until it holds for all of them. A column for
+which no clipping suffices, such as a flag that few people carry, is left out.
+>>>>>>> wt-tests
 """
 
 from __future__ import annotations
@@ -19,6 +27,10 @@ COMMON = 0.1
 """A value is common if at least this share of the people have it."""
 STEPS = 60
 """Halvings of the interval that holds the clipping limit."""
+PASSES = 100
+"""Most rounds of clipping about all centres; a column that needs more is left out."""
+MARGIN = 1.01
+"""Clipping aims at this multiple of `least`, so that few rounds suffice."""
 
 
 class Protected(NamedTuple):
@@ -72,6 +84,7 @@ def _protect_column(
     seen = ~np.isnan(column)
     if not seen.any():
         return column, False
+<<<<<<< HEAD
     common = _common(column[seen])
     if not common and not extremes:
         column = _without_extremes(column, int(np.ceil(least)))
@@ -94,8 +107,26 @@ def _without_extremes(column: np.ndarray, least: int) -> np.ndarray:
 
 
 def _common(values: np.ndarray) -> list[float]:
+=======
+    for _ in range(PASSES):
+        before = column
+        for centre in _centres(column[seen]):
+            deviation = np.where(seen, np.abs(column - centre), 0.0)
+            limit = _limit(deviation, groups, least)
+            if limit is None:
+                return column, True
+            column = np.clip(column, centre - limit, centre + limit)
+        if np.array_equal(before, column, equal_nan=True):
+            return column, False
+    return column, True
+
+
+def _centres(values: np.ndarray) -> list[float]:
+    """The median, the mean and the common values."""
+>>>>>>> wt-tests
     distinct, counts = np.unique(values, return_counts=True)
-    return distinct[counts >= max(COMMON * len(values), 2)].tolist()
+    common = distinct[counts >= max(COMMON * len(values), 2)]
+    return [float(np.median(values)), float(np.mean(values)), *common.tolist()]
 
 
 def _limit(deviation: np.ndarray, groups: np.ndarray, least: float) -> float | None:
@@ -107,7 +138,7 @@ def _limit(deviation: np.ndarray, groups: np.ndarray, least: float) -> float | N
     every = every[every.max(axis=1) > 1e-9 * max(float(deviation.max()), 1e-300)]
     if not len(every) or np.all(_people(every, every.max(axis=1)) > least):
         return np.inf
-    low, high = 0.0, float(every.max())
+    low, high, least = 0.0, float(every.max()), MARGIN * least
     if np.any(np.sum(every > 0.0, axis=1) <= least):
         return None
     for _ in range(STEPS):

@@ -69,6 +69,10 @@ def ask_each(question: Question) -> Procedure[dict[str, Any]]:
     return reply.replies
 
 
+def _parts(question: Question) -> tuple[Question, ...]:
+    return question.questions if isinstance(question, Together) else (question,)
+
+
 @overload
 def side_by_side(first: Procedure[A], second: Procedure[B], /) -> Procedure[tuple[A, B]]: ...
 
@@ -100,11 +104,13 @@ def side_by_side(*procedures: Procedure[object]) -> Procedure[tuple[object, ...]
                 advance(only, (yield question))
                 continue
             questions, notes = zip(*[plain(question) for question in asked.values()], strict=True)
-            together = Together(tuple(questions))
+            together = Together(tuple(part for question in questions for part in _parts(question)))
             found = yield together if notes[0] is None else Noted(together, notes[0])
             assert isinstance(found, Replies)
-            for index, reply in zip(asked, found.replies, strict=True):
-                advance(index, reply)
+            replies = iter(found.replies)
+            for index, question in zip(asked, questions, strict=True):
+                own = tuple(next(replies) for _ in _parts(question))
+                advance(index, Replies(own) if isinstance(question, Together) else own[0])
     finally:
         for procedure in procedures:
             procedure.close()

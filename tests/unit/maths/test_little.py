@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import binom, chi2
 
 from oracle.little import d_square, expectation_maximisation, log_likelihood
@@ -248,6 +250,32 @@ def test_rare_patterns_are_dropped_and_counted() -> None:
     assert list(kept) == [pattern for pattern in patterns if pattern.count >= 8]
     assert little(kept).rows == little(patterns).rows - rows
     assert suppressed(patterns, 1) == (patterns, 0, 0)
+
+
+def _some(count: int) -> Pattern:
+    return Pattern(np.array([True]), count, np.zeros(1), np.zeros((1, 1)))
+
+
+@given(st.lists(st.integers(1, 30), max_size=12), st.integers(1, 25))
+def test_the_dropped_rows_together_are_none_or_as_many_as_a_pattern_needs(
+    counts: list[int], least: int
+) -> None:
+    """Their sums are those of the whole table less those of the patterns that were sent."""
+    patterns = [_some(count) for count in counts]
+    kept, dropped, rows = suppressed(patterns, least)
+    assert len(kept) + dropped == len(patterns)
+    assert sum(pattern.count for pattern in kept) + rows == sum(counts)
+    assert all(pattern.count >= least for pattern in kept)
+    assert rows == 0 or rows >= least or not kept
+    places = [next(place for place, one in enumerate(patterns) if one is pattern) for pattern in kept]
+    assert places == sorted(places)  # in the order of the table
+    left = [pattern.count for place, pattern in enumerate(patterns) if place not in places]
+    assert not kept or max(left, default=0) <= min(pattern.count for pattern in kept)
+    rare = [count for count in counts if count < least]
+    if not rare or sum(rare) >= least:
+        assert sorted(left) == sorted(rare)  # no more than necessary
+    else:
+        assert sum(sorted(left)[:-1]) < least
 
 
 REPLICATES, SITES, ROWS, LEVEL = 200, 10, 40, 0.05

@@ -68,6 +68,20 @@ def test_rounds_are_the_longest_procedures_not_the_sum() -> None:
     assert sorted(closed) == ["a", "b", "c"]
 
 
+def test_procedures_that_are_side_by_side_themselves_ask_in_one_exchange() -> None:
+    closed: list[str] = []
+
+    def one(name: str, rounds: int) -> Generator[Question, Any, list[Any]]:
+        return _counting(name, rounds, closed)
+
+    inner = side_by_side(one("b", 3), one("c", 2))
+    result, asked = _play(side_by_side(one("a", 2), inner, one("d", 1)))
+    assert list(result) == [["a0", "a1"], (["b0", "b1", "b2"], ["c0", "c1"]), ["d0"]]
+    labels = [[part.label[0] for part in getattr(question, "questions", (question,))] for question in asked]
+    assert labels == [["a", "b", "c", "d"], ["a", "b", "c"], ["b"]]
+    assert sorted(closed) == ["a", "b", "c", "d"]
+
+
 def test_a_procedure_without_questions_takes_no_round() -> None:
     result, asked = _play(side_by_side(_counting("a", 0, []), _counting("b", 1, [])))
     assert (result, len(asked)) == (([], ["b0"]), 1)

@@ -87,7 +87,8 @@ class FedCIMethod:
         one = "ard" if settings.structure == "ard" else "isotropic"
         sizes = dict.fromkeys(min(settings.basis, size) for size in (settings.basis, 20, 10, 5, 0))
         alone = (settings.changed(structure=one, basis=size) for size in sizes)
-        return settings, *fewer_folds, *(plan for plan in alone if _beyond(plan) <= _beyond(settings))
+        smaller = (plan for plan in alone if _beyond(plan) <= _beyond(settings))
+        return tuple(dict.fromkeys((settings, *fewer_folds, *smaller)))
 
     def budget(self, settings: FedCISettings, context: FedCIContext) -> dict[str, int]:
         if settings.inference == "variational":
