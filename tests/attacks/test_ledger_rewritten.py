@@ -122,11 +122,7 @@ def test_a_ledger_removed_while_the_site_runs_is_missed_too(own: SiteFolder) -> 
     question = Describe(STUDY.columns)
     sealed = Asked(STUDY.model_dump_json(exclude={"sites"}), b"once", 1, encode(question)).seal()
     reply = decode(open_reply(gateway.answer(sealed), sealed, "north").reply)
-<<<<<<< HEAD
-    assert isinstance(reply, Refusal)
-=======
     assert isinstance(reply, Refusal) and reply.kind == "ResultsError"
->>>>>>> wt-tests
     assert "removed" in own.refusals.read_text()
 
 

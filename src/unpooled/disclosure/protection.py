@@ -1,20 +1,12 @@
 """Columns of a site's table changed so that no person dominates a sum that leaves the site.
 
 Sums of products reveal a person who is far from everybody else in a column, or one of few who differ from the
-<<<<<<< HEAD
 most common value: subtracting that value from the column makes everybody else's contribution small. So the
-most extreme values on either side are moved to the `least`-th, so that nobody is alone there. A column is
-then clipped until, in every group whose sums could be worked out, the largest squared
-deviation is at most a `least`-th of their sum. Deviations are taken from the column's median, from its mean
-after that, and from its common values. A column for which no clipping suffices, such as a flag that few
-people carry, is left out.
-=======
-most common value: subtracting that value from the column makes everybody else's contribution small. A
-column is therefore clipped until, in every group whose sums could be worked out, the largest squared
-deviation is at most a `least`-th of their sum. Deviations are taken from the column's median, its mean and
-its common values. Clipping moves these, so that it is repeated until it holds for all of them. A column for
-which no clipping suffices, such as a flag that few people carry, is left out.
->>>>>>> wt-tests
+most extreme values on either side are moved to the `least`-th, where nobody is alone. A column is then
+clipped until, in every group whose sums could be worked out, the largest squared deviation is at most a
+`least`-th of their sum. Deviations are taken from the column's median, its mean and its common values.
+Clipping moves these, so that it is repeated until it holds for all of them. A column for which no clipping
+suffices, such as a flag that few people carry, is left out.
 """
 
 from __future__ import annotations
@@ -84,30 +76,8 @@ def _protect_column(
     seen = ~np.isnan(column)
     if not seen.any():
         return column, False
-<<<<<<< HEAD
-    common = _common(column[seen])
-    if not common and not extremes:
+    if not extremes and len(_centres(column[seen])) == 2:
         column = _without_extremes(column, int(np.ceil(least)))
-    for centre in (np.median, np.mean, *common):
-        centre = float(centre(column[seen])) if callable(centre) else centre
-        deviation = np.where(seen, np.abs(column - centre), 0.0)
-        limit = _limit(deviation, groups, least)
-        if limit is None:
-            return column, True
-        column = np.clip(column, centre - limit, centre + limit)
-    return column, False
-
-
-def _without_extremes(column: np.ndarray, least: int) -> np.ndarray:
-    """Clipped so that at least `least` people share the most extreme value on either side."""
-    values = np.sort(column[~np.isnan(column)])
-    if len(values) <= 2 * least:
-        return column
-    return np.clip(column, values[least - 1], values[-least])
-
-
-def _common(values: np.ndarray) -> list[float]:
-=======
     for _ in range(PASSES):
         before = column
         for centre in _centres(column[seen]):
@@ -121,9 +91,16 @@ def _common(values: np.ndarray) -> list[float]:
     return column, True
 
 
+def _without_extremes(column: np.ndarray, least: int) -> np.ndarray:
+    """Clipped so that at least `least` people share the most extreme value on either side."""
+    values = np.sort(column[~np.isnan(column)])
+    if len(values) <= 2 * least:
+        return column
+    return np.clip(column, values[least - 1], values[-least])
+
+
 def _centres(values: np.ndarray) -> list[float]:
     """The median, the mean and the common values."""
->>>>>>> wt-tests
     distinct, counts = np.unique(values, return_counts=True)
     common = distinct[counts >= max(COMMON * len(values), 2)]
     return [float(np.median(values)), float(np.mean(values)), *common.tolist()]

@@ -85,11 +85,8 @@ def adopt(site: Site, question: Adopt) -> Adoption:
     salt = index if site.salt is None else site.salt
     count = method.folds(settings)
     fold = folds(arrays.treatment, count, stream(question.seed, "folds", salt))
-<<<<<<< HEAD
     require_shapes(question.scaling, arrays, len(question.sites))
-=======
     check_scaling(question.scaling, arrays)
->>>>>>> wt-tests
     plain = standardised(arrays, question.scaling)
     groups = [arrays.treatment == arm for arm in (0, 1)]
     groups = [(fold == f) & arm for arm in groups for f in range(max(count, 1))]
@@ -182,7 +179,6 @@ def protected(
     ), tuple(left_out.tolist())
 
 
-<<<<<<< HEAD
 def require_shapes(scaling: Scaling, arrays: Arrays, sites: int) -> None:
     """Refuse a scaling of other columns or of another number of sites."""
     features, incomplete = arrays.covariates.shape[1], arrays.incomplete.shape[1]
@@ -204,31 +200,19 @@ def require_shapes(scaling: Scaling, arrays: Arrays, sites: int) -> None:
         )
 
 
-def check_scaling(scaling: Scaling, arrays: Arrays, plain: Standardised) -> None:
-=======
 def check_scaling(scaling: Scaling, arrays: Arrays) -> None:
->>>>>>> wt-tests
     """Refuse a scaling that is not finite, or under which the site's values are far too large.
 
     Scaling is a linear change of units, so that a moderate error in it reveals nothing. Very large values
     would make some people dominate, or turn smooth functions of the values into steps.
     """
     sds = (scaling.sd, scaling.incomplete_sd, np.array([scaling.outcome_sd]))
-<<<<<<< HEAD
     parts = (scaling.mean, scaling.incomplete_mean, scaling.correlation, scaling.site_distances, *sds)
-    finite = all(np.all(np.isfinite(part)) for part in parts)
-    if finite and all(np.all(part > 0.0) for part in sds) and _moderate(arrays, plain):
+    finite = all(np.all(np.isfinite(part)) for part in parts) and all(np.all(part > 0.0) for part in sds)
+    if finite and _moderate(arrays, standardised(arrays, scaling)):
         diagonal = np.diagonal(scaling.correlation)
         if np.all(np.abs(scaling.correlation) <= 1.0 + 1e-6) and np.all(diagonal >= 1e-4):
             return
-=======
-    finite = all(np.all(np.isfinite(part)) for part in (scaling.mean, scaling.incomplete_mean, *sds))
-    shapes = scaling.mean.shape == scaling.sd.shape == arrays.covariates.shape[1:]
-    shapes &= scaling.incomplete_mean.shape == scaling.incomplete_sd.shape == arrays.incomplete.shape[1:]
-    valid = finite and shapes and all(np.all(part > 0.0) for part in sds)
-    if valid and _moderate(arrays, standardised(arrays, scaling)):
-        return
->>>>>>> wt-tests
     raise MessageError(
         "a scaling must standardise the columns of the site",
         found="a mean or a standard deviation far from those of the site",
