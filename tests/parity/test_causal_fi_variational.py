@@ -92,15 +92,19 @@ def rows_of(table: Table, site: int) -> Rows:
     )
 
 
+def _adopted(rows: Any, count: int, stages: dict[str, Any]) -> Adoption:
+    return Adoption(rows, rows, count, None, None, None, None, None, stages, 0)  # type: ignore[arg-type]
+
+
 class InTurn:
     """Sites that have adopted nothing but stages, one after the other: what they share is compiled once."""
 
     def __init__(self, tables: list[Table], stages: dict[str, Any]) -> None:
-        columns, nothing = ColumnRoles(treatment="w", outcome="y", covariates=("a", "b")), [None] * 5
+        columns = ColumnRoles(treatment="w", outcome="y", covariates=("a", "b"))
         self._sites = {
             f"site{place}": Site(
                 f"site{place}", pd.DataFrame(), columns,
-                adopted=Adoption(rows_of(table, place), len(table["w"]), *nothing, stages, 0),  # type: ignore[arg-type]
+                adopted=_adopted(rows_of(table, place), len(table["w"]), stages),
             )
             for place, table in enumerate(tables)
         }  # fmt: skip
