@@ -30,7 +30,7 @@ class Toy(Objective):
     reveals: ClassVar[str] = "a toy"
 
     def bounds(self) -> Bounds:
-        return {"at": ANY, "weight": ANY}
+        return dict.fromkeys(("at", "weight", "key", "none"), ANY)
 
 
 class Pull(Toy):
@@ -94,7 +94,7 @@ def engine() -> InProcess:
         nothing = np.zeros(1)
         rows = make_rows(centre[None], nothing, nothing, fold=nothing, site=index)
         columns = ColumnRoles(treatment="w", outcome="y", covariates=("a", "b"))
-        adopted: Any = Adoption(rows, 1, None, None, None, None, None, STAGES, 0)  # type: ignore[arg-type]
+        adopted: Any = Adoption(rows, rows, 1, None, None, None, None, None, STAGES, 0)  # type: ignore[arg-type]
         sites[name] = Site(name, pd.DataFrame(), columns, adopted=adopted)
     return InProcess(sites)
 
