@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -109,14 +111,20 @@ def test_sites_hold_together_in_any_way_with_a_binary_outcome_too(site_terms: st
     assert (np.diag(shares) > 0.2).all()
 
 
-def test_offsets_need_no_site_matrix_and_deviations_are_refused_where_a_site_is_too_small_for_one() -> None:
-    plain = {"confounding": "observed", "draws": 40}
-    model = up.CausalRFF(seed=1, **plain).fit(study(), tables(rows=15), limits=up.Limits(cell=0))
+@pytest.mark.parametrize("site_terms", ["offsets", "deviations"])
+def test_small_sites_get_fewer_frequencies_and_too_small_ones_are_refused(site_terms: str) -> None:
+    """Sums that the coordinator only needs over all sites leave each site too, so they count as well."""
+    plain = {"confounding": "observed", "draws": 40, "site_terms": site_terms}
+    limits = up.Limits(cell=0)
+    noise = np.random.default_rng(0).normal(size=60)
+    made = {site: frame.assign(x1=frame["x1"] + noise) for site, frame in tables(rows=60).items()}
+    model = up.CausalRFF(seed=1, **plain).fit(study(), made, limits=limits)
     assert np.isfinite(model.ate())
-    with pytest.raises(LimitRefusal, match="features per row"):
-        up.CausalRFF(seed=1, site_terms="deviations", **plain).fit(
-            study(), tables(rows=15), limits=up.Limits(cell=0)
-        )
+    (note,) = model.result_.notes
+    chosen, asked = re.fullmatch(r"frequencies = (\d+) instead of (\d+), .*", note).groups()  # type: ignore[union-attr]
+    assert int(chosen) < int(asked) == up.CausalRFF().frequencies
+    with pytest.raises(LimitRefusal, match=r"site 'site1': 6 features for groups of 6 people"):
+        up.CausalRFF(seed=1, **plain).fit(study(), tables(rows=15), limits=limits)
 
 
 def test_a_shifted_site_does_not_pull_the_first_ones_effects_along() -> None:

@@ -30,7 +30,7 @@ class Toy(Objective):
     reveals: ClassVar[str] = "a toy"
 
     def bounds(self) -> Bounds:
-        return {"at": ANY, "weight": ANY, "key": ANY}
+        return dict.fromkeys(("at", "weight", "key", "none"), ANY)
 
 
 class Pull(Toy):
