@@ -202,7 +202,7 @@ def walk(at: Mapping[str, Machine], host: str, port: int) -> None:
         assert re.match(r"\d+ lines verified", held)
     for site in sites.values():
         assert site.interrupt() == 0
-        assert site.output.read_text().endswith("Left.\n")
+        assert site.output.read_text().endswith("Disconnected.\n")
     assert server.interrupt() == 0
     assert server.output.read_text().endswith("Stopped.\n")
     assert processes(root) == []
