@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from oracle.world import SIZES, STUDY, World, build, frames
+from oracle.world import STUDY, World, build, frames
 from unpooled import FedCI
 from unpooled.maths.regression import coefficients, draw
 from unpooled.methods.fedci.effects import (
@@ -45,8 +45,9 @@ def _posterior(world: World) -> tuple[float, np.ndarray, np.ndarray]:
     keys = jax.random.split(jax.random.key(3), 3)
     drawn = [coefficients(prior, draw(posterior, key)) for key in keys]
     beta, shift = (np.stack([np.asarray(pair[k]) for pair in drawn])[None] for k in (0, 1))
-    fixed = {"beta": beta, "shift": shift, "key": np.asarray(jax.random.key_data(keys))[:1]}
-    reply = world.run(ask(f"effect/{world.name}", Parameters(batch.free, fixed)))
+    fixed = {"beta": beta, "key": np.asarray(jax.random.key_data(keys))[:1]}
+    own = {"site_shift": np.moveaxis(shift, -1, 1)}
+    reply = world.run(ask(f"effect/{world.name}", Parameters(batch.free, fixed, own)))
     counts = np.array([site.adopted.count for site in world.sites.values()])
     return float(value), beta, np.asarray(reply.per_site["effect"])[0].T @ counts / counts.sum()
 
@@ -94,9 +95,9 @@ def test_padding_changes_nothing(structure: str) -> None:
 
 
 def _average(world: World, draws: WeightDraws, rows: Rows) -> Any:
-    shift = np.repeat(np.asarray(draws.shift)[:, :, None], len(SIZES), axis=2)
-    fixed = {"beta": draws.beta, "shift": shift, "key": jax.random.key_data(jax.random.key(1))}
-    return GaussianProcessAverage(world.evidence).statistics(Parameters(world.free, fixed), rows)
+    fixed = {"beta": draws.beta, "key": jax.random.key_data(jax.random.key(1))}
+    asked = Parameters(world.free, fixed, {"site_shift": draws.shift})
+    return GaussianProcessAverage(world.evidence).statistics(asked, rows)
 
 
 def _pad(rows: Rows, extra: int) -> Rows:

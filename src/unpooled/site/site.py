@@ -25,8 +25,8 @@ from unpooled.protocol.rows import Rows, make_rows
 from unpooled.protocol.stage import Stage
 from unpooled.study import ColumnRoles, Schema, Study
 
-MOST_CLIPPED = 0.05
-"""Largest share of the outcomes that may be clipped."""
+MOST_LOST = 0.25
+"""Largest share of the outcome's variance that clipping may remove."""
 FURTHEST = 20.0
 """How much larger values may be in the study's units than in units of the site's own spread."""
 
@@ -163,7 +163,8 @@ def protected(
     if not least:
         return plain, ()
     outcome = protect(plain.outcome[:, None], groups, least, extremes=True)
-    if outcome.left_out[0] or outcome.clipped[0] > MOST_CLIPPED * len(plain.outcome):
+    lost = 1.0 - float(np.var(outcome.values)) / max(float(np.var(plain.outcome)), 1e-300)
+    if outcome.left_out[0] or lost > MOST_LOST:
         raise LimitRefusal(
             f"no sum of outcomes may rest on {least:g} people or fewer",
             found="an arm, or a fold of an arm, in which few people have most of the outcome",
