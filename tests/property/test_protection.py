@@ -75,7 +75,7 @@ def test_a_column_is_untouched_if_nobody_dominates(column: np.ndarray, least: fl
         dominated(column, groups, least * (1.0 + 2.0 * ROUNDING), centre) for centre in centres(column)
     ):
         return
-    found = protect(column[:, None], groups, least)
+    found = protect(column[:, None], groups, least, extremes=True)
     np.testing.assert_array_equal(found.values[:, 0], column)
     assert not found.left_out[0] and found.clipped[0] == 0
 
