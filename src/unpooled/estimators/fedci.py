@@ -33,8 +33,8 @@ class FedCI(Estimator):
         "squared_exponential" only very smooth ones.
     basis : int, default=40
         Number of basis functions by which the sites share one function, from 0 to 1000. More of them follow
-        more detail, and a site's limit on features per row then requires more rows. With 0, every site has a
-        function of its own. Collapsed inference with structure "auto", "isotropic" or "ard" only.
+        more detail, and a site's limit on features per person then requires more people. With 0, every site
+        has a function of its own. Collapsed inference with structure "auto", "isotropic" or "ard" only.
     arms_coupled : bool, default=True
         Whether the functions of the two arms may be correlated a priori. With False, neither arm informs the
         other.

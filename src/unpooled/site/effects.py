@@ -8,7 +8,8 @@ from unpooled.data import Table, encode, encode_covariates, encode_incomplete, r
 from unpooled.errors import StudyError
 from unpooled.protocol.records import Draws
 from unpooled.protocol.rows import Rows, make_rows
-from unpooled.site.site import Adoption, Site, standardise, standardise_incomplete
+from unpooled.site.site import Adoption, Site
+from unpooled.site.standard_units import standardise, standardise_incomplete
 
 
 def conditional_effects(site: Site, draws: Draws, people: Table) -> np.ndarray:

@@ -1,0 +1,121 @@
+"""A site's table in the study's units: the scaling is checked, and with limits the columns are protected."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from unpooled.data.model_matrix import Arrays
+from unpooled.disclosure.protection import protect
+from unpooled.errors import LimitRefusal, MessageError
+from unpooled.protocol.records import Scaling
+from unpooled.study import Schema
+
+MOST_LOST = 0.25
+"""Largest share of the outcome's variance that clipping may remove."""
+FURTHEST = 20.0
+"""How much larger values may be in the study's units than in units of the site's own spread."""
+
+
+class Standardised(NamedTuple):
+    """A table in standard units; NaN marks a missing value of `incomplete`."""
+
+    covariates: np.ndarray
+    outcome: np.ndarray
+    incomplete: np.ndarray
+
+
+def standardised(arrays: Arrays, scaling: Scaling) -> Standardised:
+    assert arrays.outcome is not None
+    return Standardised(
+        standardise(arrays.covariates, scaling),
+        (arrays.outcome - scaling.outcome_mean) / scaling.outcome_sd,
+        standardise_incomplete(arrays.incomplete, scaling),
+    )
+
+
+def protected(
+    plain: Standardised, groups: np.ndarray, least: float, schema: Schema
+) -> tuple[Standardised, tuple[str, ...]]:
+    """The table with every column protected, and the names of the columns that had to be left out.
+
+    A complete column that is left out has the mean of all sites everywhere, an incomplete one is missing.
+    """
+    if not least:
+        return plain, ()
+    outcome = protect(plain.outcome[:, None], groups, least, extremes=True)
+    lost = 1.0 - float(np.var(outcome.values)) / max(float(np.var(plain.outcome)), 1e-300)
+    if outcome.left_out[0] or lost > MOST_LOST:
+        raise LimitRefusal(
+            f"no sum of outcomes may rest on {least:g} people or fewer",
+            found="an arm, or a fold of an arm, in which few people have most of the outcome",
+            remedy="use another scale of the outcome, such as its logarithm, or leave this site out",
+        )
+    complete, incomplete = (protect(part, groups, least) for part in (plain.covariates, plain.incomplete))
+    names = np.array([*schema.features, *schema.incomplete_features])
+    left_out = names[np.concatenate([complete.left_out, incomplete.left_out])]
+    return Standardised(
+        np.where(complete.left_out, 0.0, complete.values),
+        outcome.values[:, 0],
+        np.where(incomplete.left_out, np.nan, incomplete.values),
+    ), tuple(left_out.tolist())
+
+
+def require_shapes(scaling: Scaling, arrays: Arrays, sites: int) -> None:
+    """Refuse a scaling of other columns or of another number of sites."""
+    features, incomplete = arrays.covariates.shape[1], arrays.incomplete.shape[1]
+    expected = {
+        "mean": (features,),
+        "sd": (features,),
+        "binary_rate": (features,),
+        "correlation": (features, features),
+        "incomplete_mean": (incomplete,),
+        "incomplete_sd": (incomplete,),
+        "site_distances": (sites, sites),
+    }
+    right = all(np.shape(getattr(scaling, name)) == shape for name, shape in expected.items())
+    if not right or scaling.sites != sites or scaling.people < len(arrays.treatment):
+        raise MessageError(
+            "a scaling must be of the columns and sites of the study",
+            found="another number of columns, sites or people",
+            remedy="run the same version of unpooled everywhere",
+        )
+
+
+def check_scaling(scaling: Scaling, arrays: Arrays) -> None:
+    """Refuse a scaling that is not finite, or under which the site's values are far too large.
+
+    Scaling is a linear change of units, so that a moderate error in it reveals nothing. Very large values
+    would make some people dominate, or turn smooth functions of the values into steps.
+    """
+    sds = (scaling.sd, scaling.incomplete_sd, np.array([scaling.outcome_sd]))
+    parts = (scaling.mean, scaling.incomplete_mean, scaling.correlation, scaling.site_distances, *sds)
+    finite = all(np.all(np.isfinite(part)) for part in parts) and all(np.all(part > 0.0) for part in sds)
+    if finite and _moderate(arrays, standardised(arrays, scaling)):
+        diagonal = np.diagonal(scaling.correlation)
+        if np.all(np.abs(scaling.correlation) <= 1.0 + 1e-6) and np.all(diagonal >= 1e-4):
+            return
+    raise MessageError(
+        "a scaling must standardise the columns of the site",
+        found="a mean or a standard deviation far from those of the site",
+        remedy="run the same version of unpooled everywhere",
+    )
+
+
+def _moderate(arrays: Arrays, plain: Standardised) -> bool:
+    """Whether no value in standard units is far larger than in units of the site's own spread."""
+    assert arrays.outcome is not None
+    raw = np.column_stack([arrays.covariates, arrays.outcome, arrays.incomplete])
+    seen = ~np.isnan(raw).all(axis=0)
+    raw, scaled = raw[:, seen], np.column_stack([*plain])[:, seen]
+    own = np.abs(raw - np.nanmean(raw, axis=0)) / np.maximum(np.nanstd(raw, axis=0), 1e-300)
+    return bool(np.nanmax(np.abs(scaled)) <= FURTHEST * max(float(np.nanmax(own)), 1.0))
+
+
+def standardise(covariates: np.ndarray, scaling: Scaling) -> np.ndarray:
+    return (covariates - scaling.mean) / scaling.sd
+
+
+def standardise_incomplete(incomplete: np.ndarray, scaling: Scaling) -> np.ndarray:
+    return (incomplete - scaling.incomplete_mean) / scaling.incomplete_sd
