@@ -327,7 +327,7 @@ class Together(Question):
     questions: tuple[Question, ...]
 
     def __post_init__(self) -> None:
-        kinds = (Ask, Vjp, Together)
+        kinds = (Ask, Vjp)
         if not isinstance(self.questions, tuple) or not all(
             isinstance(part, kinds) for part in self.questions
         ):
