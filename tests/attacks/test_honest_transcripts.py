@@ -129,5 +129,5 @@ def test_nor_off_that_of_other_methods(monkeypatch: pytest.MonkeyPatch, model: A
 def test_a_small_site_gets_a_coarser_plan_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     model = up.AIPW(draws=20)
     transcript(monkeypatch, model, 120, 7)
-    assert model.result_.notes == ("folds = 1 instead of 3, because of a site's limits",)
+    assert model.result_.notes == ("folds = 1 instead of 3",)
     assert model.result_.study.method.settings["folds"] == 1

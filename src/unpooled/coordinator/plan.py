@@ -67,10 +67,10 @@ def _changes(asked: MethodSettings, chosen: MethodSettings) -> Iterable[str]:
     before, now = asked.model_dump(mode="json"), chosen.model_dump(mode="json")
     for name, value in now.items():
         if value != before[name]:
-            yield f"{name} = {value} instead of {before[name]}, because of a site's limits"
+            yield f"{name} = {value} instead of {before[name]}"
 
 
 def _fewer_folds(study: Study, folds: int) -> Iterable[str]:
     if study.diagnostics and folds != diagnostic_rounds.FOLDS:
         how = "without cross-fitting" if folds else "not computed"
-        yield f"diagnostics {how}, because of a site's limits"
+        yield f"diagnostics {how}"

@@ -75,21 +75,19 @@ def test_the_first_plan_that_fits_every_site_is_chosen(method: str, smaller: int
 def test_the_notes_say_what_differs_from_the_study_as_asked() -> None:
     found = choose_plan(asked(), agreement(north=70, south=4000))
     assert found.notes == (
-        "structure = isotropic instead of auto, because of a site's limits",
-        "basis = 10 instead of 40, because of a site's limits",
+        "structure = isotropic instead of auto",
+        "basis = 10 instead of 40",
     )
-    assert choose_plan(asked("aipw"), agreement(north=59, south=4000)).notes == (
-        "folds = 1 instead of 3, because of a site's limits",
-    )
+    assert choose_plan(asked("aipw"), agreement(north=59, south=4000)).notes == ("folds = 1 instead of 3",)
 
 
 @pytest.mark.parametrize(
     ("smaller", "folds", "note"),
     [
         (60, 3, None),
-        (59, 1, "diagnostics without cross-fitting, because of a site's limits"),
-        (18, 1, "diagnostics without cross-fitting, because of a site's limits"),
-        (17, 0, "diagnostics not computed, because of a site's limits"),
+        (59, 1, "diagnostics without cross-fitting"),
+        (18, 1, "diagnostics without cross-fitting"),
+        (17, 0, "diagnostics not computed"),
     ],
 )
 def test_diagnostics_have_as_many_folds_as_every_site_allows(
@@ -134,7 +132,7 @@ def test_a_study_with_a_coarser_plan_runs_and_says_so() -> None:
     }
     found = run_study(study, InProcess(open_sites(study, tables, Limits())))
     assert found.study.method.settings["folds"] == 1
-    assert found.notes == ("folds = 1 instead of 4, because of a site's limits",)
+    assert found.notes == ("folds = 1 instead of 4",)
     assert found.diagnostic_statistics is not None
     plain = run_study(study, InProcess(open_sites(study, tables, NONE)))
     assert plain.notes == () and plain.study == study

@@ -48,8 +48,8 @@ def test_under_the_default_limits_smaller_sites_would_run_a_coarser_plan():
     found = preview(study, data.frames)
     assert found.refusals == {"site1": [], "site2": []}
     assert found.notes == (
-        "structure = isotropic instead of auto, because of a site's limits",
-        "basis = 10 instead of 40, because of a site's limits",
+        "structure = isotropic instead of auto",
+        "basis = 10 instead of 40",
     )
 
 
