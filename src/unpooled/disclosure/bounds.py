@@ -16,13 +16,27 @@ from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.stage import ANY, Stage
 
+ONE_EACH = ("fold", "without", "temper")
+"""Parameters that are one number for each θ: a number for each person would choose whom to sum over."""
 
-def check_parameters(stage: Stage, parameters: Parameters) -> None:
-    """Refuse parameters that the stage does not have, that are not finite, or that are out of bounds."""
-    bounds = stage.bounds()
+
+def check_parameters(stage: Stage, parameters: Parameters, rows: int | None = None) -> None:
+    """Refuse parameters that the stage does not have, that are not finite, or that are out of bounds.
+
+    With limits, `rows` is the length of the site's padded table. No axis of a parameter but the first may be
+    as long, because it would be broadcast over the people and so tell them apart.
+    """
+    bounds, batches = stage.bounds(), set()
     for name, values in _named(parameters):
         if name not in bounds:
             raise _out_of_bounds("a parameter that the stage does not have")
+        if values.dtype.kind not in "iuf" or values.ndim == 0 or len(values) == 0:
+            raise _out_of_bounds("a parameter that is not numeric, or without a value for each θ")
+        if (name in ONE_EACH and values.ndim != 1) or (rows is not None and rows in values.shape[1:]):
+            raise _out_of_bounds("a parameter with a value for each person")
+        batches.add(len(values))
+        if len(batches) > 1:
+            raise _out_of_bounds("parameters for different numbers of θ")
         lowest, highest = bounds[name]
         if bounds[name] is ANY:
             continue

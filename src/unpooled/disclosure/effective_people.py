@@ -36,7 +36,9 @@ def enough(contributions: Float[Array, "*k n"], least: Array | float) -> Float[A
     ([0.0], [0.5])
     """
     people = effective_people(contributions)
-    return jnp.where(least > 0.0, jnp.clip(people / jnp.maximum(least, 1.0) - 1.0, 0.0, 1.0), 1.0)
+    factor = jnp.clip(people / jnp.maximum(least, 1.0) - 1.0, 0.0, 1.0)
+    # The derivative of the factor would be that of one person, who has the largest contribution.
+    return jax.lax.stop_gradient(jnp.where(least > 0.0, factor, 1.0))
 
 
 STEPS = 40

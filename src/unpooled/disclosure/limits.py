@@ -29,7 +29,7 @@ def check_rows(limits: Limits, count: int) -> None:
 
 def check_cells(limits: Limits, cells: dict[str, int]) -> None:
     """Refuse if any named group is neither empty nor large enough."""
-    small = sorted(name for name, count in cells.items() if 0 < count < limits.cell)
+    small = sorted(name for name, count in cells.items() if count < 0 or 0 < count < limits.cell)
     if small:
         raise LimitRefusal(
             f"every group must hold at least {limits.cell} people",

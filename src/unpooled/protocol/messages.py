@@ -265,7 +265,10 @@ class Adopt(Question):
         return replace(self, scaling=self.scaling.shared())
 
     def mismatch(self, study: Study) -> str | None:
+        names = self.sites
+        named = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
         expected = {
+            "sites without names of their own": named and len(set(names)) == len(names),
             "other columns": self.schema.is_of(study.columns),
             "another method": self.method == study.method.name,
             "another seed": self.seed == study.seed,
@@ -319,6 +322,10 @@ class Vjp(Question):
         return None  # the site checks the name of the stage
 
 
+MOST_PARTS = 100
+"""Most questions in one exchange."""
+
+
 @dataclass(frozen=True)
 class Together(Question):
     """Several questions in one exchange."""
@@ -328,9 +335,9 @@ class Together(Question):
 
     def __post_init__(self) -> None:
         kinds = (Ask, Vjp)
-        if not isinstance(self.questions, tuple) or not all(
-            isinstance(part, kinds) for part in self.questions
-        ):
+        if not isinstance(self.questions, tuple) or len(self.questions) > MOST_PARTS:
+            raise TypeError(f"at most {MOST_PARTS} questions are asked together")
+        if not all(isinstance(part, kinds) for part in self.questions):
             raise TypeError("every part must ask for statistics or a gradient")
 
     @property

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import secrets
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -100,7 +99,7 @@ class Allowances:
                 )
             return stored
         self._refuse_small_changes(people)
-        salt = secrets.token_hex(16) if stored is None else stored.salt
+        salt = hmac.new(key, f"folds {study}".encode(), hashlib.sha256).hexdigest()[:32]
         spent = Spent(approval=approval, salt=salt, table=table)
         self._make_folder()
         write_whole(self._folder / f"{study}-{table[:16]}{PEOPLE}", "\n".join(people) + "\n")

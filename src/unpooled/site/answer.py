@@ -42,6 +42,7 @@ from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 from unpooled.site.site import Adoption, Site, adopt
+from unpooled.site.standard_units import check_scaling, require_shapes
 from unpooled.study import ColumnSchema, Schema
 
 SEPARATING = 5
@@ -75,17 +76,19 @@ def _answer(site: Site, question: Message) -> Reply:
         case MissingPatterns(schema, centre):
             return _missing_patterns(site, schema, centre)
         case Adopt():
-            _table(site, question.schema)
+            arrays = _table(site, question.schema)
+            require_shapes(question.scaling, arrays, question.schema, len(question.sites))
+            check_scaling(question.scaling, arrays)
             _check_groups(site, question)
             site.adopted = adopt(site, question)
             return Adopted(site.adopted.count, site.adopted.left_out)
         case Ask(name, parameters):
             stage, rows = _stage(_adopted(site), name)
-            check_parameters(stage, parameters)
+            check_parameters(stage, parameters, _length(site, rows))
             return one_by_one(_statistics, parameters, stage, rows)
         case Vjp(name, parameters, cotangent):
             stage, rows = _stage(_adopted(site), name)
-            check_parameters(stage, parameters)
+            check_parameters(stage, parameters, _length(site, rows))
             check_finite(cotangent)
             return one_by_one(_vjp, (parameters, cotangent), stage, rows)
         case Together(questions):
@@ -97,11 +100,29 @@ def _answer(site: Site, question: Message) -> Reply:
     )
 
 
+def _length(site: Site, rows: Rows) -> int | None:
+    """The length of the padded table; None without limits."""
+    return len(rows.present) if site.limits.cell else None
+
+
+def _require_centre(centre: np.ndarray, values: np.ndarray) -> None:
+    """Refuse a centre that is not one finite number for each column, near the values of the site."""
+    far = 1e3 * (np.nanmax(np.abs(values), axis=0, initial=0.0) + 1.0)
+    right = np.shape(centre) == values.shape[1:] and np.asarray(centre).dtype.kind in "iuf"
+    if not right or not np.all(np.isfinite(centre)) or np.any(np.abs(centre) > far):
+        raise MessageError(
+            "a centre must be one number for each column",
+            found="another shape, or numbers far from those of the site",
+            remedy="run the same version of unpooled everywhere",
+        )
+
+
 def _missing_patterns(site: Site, schema: Schema, centre: np.ndarray) -> Patterns:
     """Sums about the common means by pattern of missing values, for patterns with enough people."""
     arrays = _table(site, schema)
     assert arrays.outcome is not None
     values = np.column_stack([arrays.covariates, arrays.incomplete, arrays.treatment, arrays.outcome])
+    _require_centre(centre, values)
     found = suppressed(patterns_of(values, centre), smallest_pattern(site.limits, values.shape[1]))
     return Patterns(found.kept, found.patterns, found.rows)
 
@@ -151,6 +172,8 @@ def _summarise(arrays: model_matrix.Arrays, schema: Schema, centre: Centre | Non
             "seen": seen,
             "seen_total": np.nansum(arrays.incomplete, axis=0),
         }
+    _require_centre(centre.complete, values)
+    _require_centre(centre.incomplete, arrays.incomplete)
     centred = values - centre.complete
     return {
         "count": len(values),

@@ -123,7 +123,8 @@ class Gateway:
         with suppress(ResultsError):
             when = datetime.now(UTC).isoformat(timespec="seconds")
             append(log, f"{when} {kind}: {error.expected}; found {error.found}; try: {error.remedy}\n")
-        return Refusal(kind, *CONSTANT.get(kind, CONSTANT["LimitRefusal"]))
+        told = kind if kind in CONSTANT else "LimitRefusal"  # whether limit or data is an answer in itself
+        return Refusal(told, *CONSTANT[told])
 
     def _defect(self, error: Exception) -> Refusal:
         """A refusal because of a program error, which is logged without its message."""
@@ -155,10 +156,7 @@ def trace(error: BaseException) -> str:
 
 CUSTODIAN = "ask the custodian, who finds the reason in refusals.log in the site's folder"
 CONSTANT = {
-    "LimitRefusal": ("the answer must respect the site's limits", "an answer that would not", CUSTODIAN),
-    "DataError": ("the site's table must fit the study", "a table that does not", CUSTODIAN),
-    "SchemaError": ("the site's table must fit the study", "a table that does not", CUSTODIAN),
-    "StudyError": ("the study must be valid at the site", "a study that is not", CUSTODIAN),
+    "LimitRefusal": ("the site must be able and allowed to answer", "a question that it refuses", CUSTODIAN),
     "FitError": ("the site must be able to compute its answer", "a computation that failed", CUSTODIAN),
     "ResultsError": ("the site must be able to read and write its files", "a file it could not", CUSTODIAN),
 }

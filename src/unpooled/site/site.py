@@ -24,9 +24,7 @@ from unpooled.protocol.rows import Rows, make_rows
 from unpooled.protocol.stage import Stage
 from unpooled.site.standard_units import (
     Standardised,
-    check_scaling,
     protected,
-    require_shapes,
     standardised,
 )
 from unpooled.study import ColumnRoles, Schema, Study
@@ -37,7 +35,7 @@ class Site:
     """A site with its rows in memory. `adopted` is set once the sites have agreed."""
 
     name: str
-    frame: pd.DataFrame
+    frame: pd.DataFrame = field(repr=False)
     columns: ColumnRoles
     limits: Limits = NONE
     salt: int | None = field(default=None, repr=False)
@@ -86,8 +84,6 @@ def adopt(site: Site, question: Adopt) -> Adoption:
     salt = index if site.salt is None else site.salt
     count = method.folds(settings)
     fold = folds(arrays.treatment, count, stream(question.seed, "folds", salt))
-    require_shapes(question.scaling, arrays, len(question.sites))
-    check_scaling(question.scaling, arrays)
     plain = standardised(arrays, question.scaling)
     groups = [arrays.treatment == arm for arm in (0, 1)]
     groups = [(fold == f) & arm for arm in groups for f in range(max(count, 1))]

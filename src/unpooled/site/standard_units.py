@@ -9,7 +9,7 @@ import numpy as np
 from unpooled.data.model_matrix import Arrays
 from unpooled.disclosure.protection import protect
 from unpooled.errors import LimitRefusal, MessageError
-from unpooled.protocol.records import Scaling
+from unpooled.protocol.records import IncompleteColumn, Scaling
 from unpooled.study import Schema
 
 MOST_LOST = 0.25
@@ -62,10 +62,12 @@ def protected(
     ), tuple(left_out.tolist())
 
 
-def require_shapes(scaling: Scaling, arrays: Arrays, sites: int) -> None:
+def require_shapes(scaling: Scaling, arrays: Arrays, schema: Schema, sites: int) -> None:
     """Refuse a scaling of other columns or of another number of sites."""
     features, incomplete = arrays.covariates.shape[1], arrays.incomplete.shape[1]
     expected = {
+        "outcome_mean": (),
+        "outcome_sd": (),
         "mean": (features,),
         "sd": (features,),
         "binary_rate": (features,),
@@ -74,8 +76,13 @@ def require_shapes(scaling: Scaling, arrays: Arrays, sites: int) -> None:
         "incomplete_sd": (incomplete,),
         "site_distances": (sites, sites),
     }
-    right = all(np.shape(getattr(scaling, name)) == shape for name, shape in expected.items())
-    if not right or scaling.sites != sites or scaling.people < len(arrays.treatment):
+    found = {name: np.asarray(getattr(scaling, name)) for name in expected}
+    right = all(one.shape == expected[name] and one.dtype.kind in "iuf" for name, one in found.items())
+    sizes = (scaling.sites, scaling.people, scaling.largest_site)
+    right = right and all(isinstance(size, int) for size in sizes) and scaling.sites == sites
+    columns = tuple(IncompleteColumn(one.name, one.kind, len(one.features)) for one in schema.incomplete)
+    right = right and tuple(scaling.incomplete_columns) == columns
+    if not right or min(scaling.people, scaling.largest_site) < len(arrays.treatment):
         raise MessageError(
             "a scaling must be of the columns and sites of the study",
             found="another number of columns, sites or people",
@@ -94,7 +101,8 @@ def check_scaling(scaling: Scaling, arrays: Arrays) -> None:
     finite = all(np.all(np.isfinite(part)) for part in parts) and all(np.all(part > 0.0) for part in sds)
     if finite and _moderate(arrays, standardised(arrays, scaling)):
         diagonal = np.diagonal(scaling.correlation)
-        if np.all(np.abs(scaling.correlation) <= 1.0 + 1e-6) and np.all(diagonal >= 1e-4):
+        symmetric = np.allclose(scaling.correlation, scaling.correlation.T, atol=1e-6)
+        if symmetric and np.all(np.abs(scaling.correlation) <= 1.0 + 1e-6) and np.all(diagonal >= 1e-4):
             return
     raise MessageError(
         "a scaling must standardise the columns of the site",

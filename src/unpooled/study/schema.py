@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from unpooled.errors import DataError, SchemaError
 from unpooled.study.columns import ColumnRoles
@@ -23,6 +23,12 @@ class ColumnSchema(BaseModel):
     name: str
     kind: Kind
     levels: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _levels_of_categories(self) -> ColumnSchema:
+        if len(set(self.levels)) != len(self.levels) or (self.levels and self.kind != "categorical"):
+            raise ValueError("levels must be different, and of a categorical column")
+        return self
 
     @property
     def features(self) -> tuple[str, ...]:

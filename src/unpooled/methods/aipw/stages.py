@@ -119,7 +119,7 @@ class Scores(Stage):
         people = rows.present.sum()
         mean = rows.present @ score / people
         per_site = {"people": people, "mean": mean, "squares": rows.present @ (score - mean) ** 2}
-        return Statistics({"clipped": rows.present @ clipped}, per_site)
+        return Statistics({"clipped": _count(clipped, rows)}, per_site)
 
     def bounds(self) -> Bounds:
         return REGRESSIONS
@@ -145,7 +145,7 @@ class WeightedOutcomes(Stage):
         powers = jnp.stack([jnp.ones_like(deviation), deviation, deviation**2], axis=-1)
         squares = jnp.einsum("an,anp->ap", weight**2, powers)
         per_site = {"people": arms.sum(axis=1), "weight": total, "mean": mean, "squares": squares}
-        return Statistics({"clipped": rows.present @ clipped}, per_site)
+        return Statistics({"clipped": _count(clipped, rows)}, per_site)
 
     def bounds(self) -> Bounds:
         return REGRESSIONS
@@ -154,6 +154,15 @@ class WeightedOutcomes(Stage):
 def propensity(coefficients: Array, rows: Rows) -> Float[Array, " n"]:
     """Propensity scores, each from the fit without the person's fold."""
     return jax.nn.sigmoid(jnp.einsum("nf,nf->n", features(rows.covariates), coefficients[rows.fold]))
+
+
+def _count(clipped: Array, rows: Rows) -> Float[Array, ""]:
+    """How many propensities were clipped; with limits, none or all if they, or the others, are few."""
+    found, everybody = rows.present @ clipped, rows.present.sum()
+    limited = jnp.where(
+        found <= rows.least, 0.0, jnp.where(everybody - found <= rows.least, everybody, found)
+    )
+    return jnp.where(rows.least > 0.0, limited, found)
 
 
 def _clipped(coefficients: Array, rows: Rows, trim: float) -> tuple[Float[Array, " n"], Array]:

@@ -11,6 +11,7 @@ changes anything if `rows.least` is 0:
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -38,7 +39,7 @@ def counted(
         shares = jnp.sum(arms, axis=0)[:, None] * squares / jnp.where(totals > TINY, totals, jnp.inf)
         excess = jnp.sum((FULL * least * shares) ** SHARPNESS, axis=1)
         arms = arms * (1.0 + excess) ** (-1.0 / SHARPNESS)
-    return arms
+    return jax.lax.stop_gradient(arms)  # the derivative would be that of single people
 
 
 def kept(contributions: Float[Array, "*k p n"], least: Array, plain: int) -> Float[Array, "*k p"]:

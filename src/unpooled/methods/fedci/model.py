@@ -37,6 +37,10 @@ GRID = np.linspace(-4.0, 4.0, 17)
 whole grid, so that few people near its ends dominate none of them."""
 
 
+LEAST_VARIANCE = 0.01
+"""Smallest variance of an index, per squared length of its direction; a smaller one would make it steep."""
+
+
 class Structure(eqx.Module):
     """Base class of all structures: intercept, linear part, noise and site shifts."""
 
@@ -132,7 +136,12 @@ class Projection(Structure):
 
     def index(self, direction: Array, covariates: Array) -> Array:
         """pᵀx divided by its sd, so that the length of p has no effect."""
-        return covariates @ direction / jnp.sqrt(direction @ self.correlation @ direction + 1e-12)
+        variance = direction @ self.correlation @ direction
+        return (
+            covariates
+            @ direction
+            / jnp.sqrt(jnp.maximum(variance, LEAST_VARIANCE * direction @ direction) + 1e-12)
+        )
 
     def features(self, free: Arrays, covariates: Array) -> Array:
         parts = [jnp.ones((covariates.shape[0], 1)), covariates]

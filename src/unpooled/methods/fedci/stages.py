@@ -161,8 +161,8 @@ class KernelEvidence(Evidence):
 
         def limited() -> Array:
             before, after = (
-                kept((columns.T**2).reshape(2, -1, len(columns)), rows.least, plain_columns(rows))
-                for columns in (design, whitened)
+                kept((columns.T**2).reshape(2, -1, len(columns)), rows.least, plain)
+                for columns, plain in ((design, plain_columns(rows)), (whitened, 0))
             )
             return jnp.minimum(before, after)
 
