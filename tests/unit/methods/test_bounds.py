@@ -50,6 +50,11 @@ def _refused(stage: Stage, free: Arrays, words: str) -> None:
         check_parameters(stage, Parameters(free))
 
 
+def _one(free: Arrays) -> Arrays:
+    """A batch of one θ."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], free)
+
+
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("shifts", [True, False])
 def test_every_hyperparameter_is_bounded_and_starts_within(structure: str, shifts: bool) -> None:
@@ -57,7 +62,7 @@ def test_every_hyperparameter_is_bounded_and_starts_within(structure: str, shift
     bounds, start = evidence.structure.bounds(), _start(evidence)
     assert set(bounds) == set(start)
     assert evidence.bounds() == {**FIXED, **bounds}
-    check_parameters(evidence, Parameters(start))
+    check_parameters(evidence, Parameters(_one(start)))
     check_parameters(evidence, Parameters({name: np.stack([value] * 5) for name, value in start.items()}))
     low, high = limits_of(bounds, start)
     flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(start)])
@@ -71,9 +76,9 @@ def test_every_hyperparameter_is_bounded_and_starts_within(structure: str, shift
         ):
             moved = np.array(start[name], dtype=float)
             moved.flat[0] = beyond
-            _refused(evidence, start | {name: moved}, words)
+            _refused(evidence, _one(start | {name: moved}), words)
             _refused(evidence, {name: np.stack([start[name], moved])}, words)
-    _refused(evidence, start | {"more": np.zeros(2)}, "a parameter that the stage does not have")
+    _refused(evidence, _one(start | {"more": np.zeros(2)}), "a parameter that the stage does not have")
 
 
 def test_every_stage_bounds_the_hyperparameters_in_its_question() -> None:
@@ -82,13 +87,13 @@ def test_every_stage_bounds_the_hyperparameters_in_its_question() -> None:
     start = _start(one)
     far = start | {"length": np.full_like(start["length"], -9.0)}
     for stage in (one, stages["effect/projection"], Subsampled(one)):
-        check_parameters(stage, Parameters(start))
-        _refused(stage, far, "'length' out of bounds")
+        check_parameters(stage, Parameters(_one(start)))
+        _refused(stage, _one(far), "'length' out of bounds")
     held_out = stages["held_out"]
     assert set(held_out.bounds()) >= {*one.structure.bounds(), *other.structure.bounds(), *WEIGHTS}
-    fitted = [{"free": _start(each), "beta": np.zeros((2, 4))} for each in (one, other)]
+    fitted = [{"free": _one(_start(each)), "beta": np.zeros((1, 2, 4))} for each in (one, other)]
     check_parameters(held_out, Parameters(fixed={"fitted": tuple(fitted)}))
-    for changed in ({"free": far}, {"beta": np.full((2, 4), 1e5)}, {"site": np.zeros(2)}):
+    for changed in ({"free": _one(far)}, {"beta": np.full((1, 2, 4), 1e5)}, {"site": np.zeros((1, 2))}):
         with pytest.raises(MessageError):
             check_parameters(held_out, Parameters(fixed={"fitted": (fitted[1], fitted[0] | changed)}))
 

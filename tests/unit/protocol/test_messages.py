@@ -84,8 +84,9 @@ def test_only_questions_for_statistics_and_gradients_are_asked_together(toy: Any
     for other in (question("a"), reply(3), Describe(STUDY.columns), Together((asked,))):
         with pytest.raises(TypeError, match="statistics or a gradient"):
             Together((asked, other))
-    with pytest.raises(TypeError, match="statistics or a gradient"):
-        Together([asked])  # type: ignore[arg-type]
+    for many in ([asked], (asked,) * 101):
+        with pytest.raises(TypeError, match="at most 100"):
+            Together(many)  # type: ignore[arg-type]
 
 
 def test_people_read_its_name_and_what_its_reply_reveals(toy: Any) -> None:
