@@ -15,7 +15,7 @@ from unpooled.cli.app import main
 main()
 """
 COMMAND = (sys.executable, "-c", PROGRAM)
-SMALL = 'structure = "isotropic"\ndraws = 20\nbasis = 5\nevaluations = 5\n'
+SMALL = 'structure = "isotropic"\ndraws = 20\nbasis = 5\nevaluations = 9\n'
 
 
 @pytest.fixture(scope="session")
