@@ -62,7 +62,10 @@ def test_stopped_then_killed_then_resumed_gives_the_same_numbers(start, unpooled
     wait_for_rounds(first, folder / "journal.jsonl", 6)
     err = interrupted(first)
     assert first.returncode == 130
-    assert "--resume" in err and "Traceback" not in err
+    assert "--resume" in err
+    # A Ctrl-C inside JAX's callback of the garbage collector is dropped by Python, which says so.
+    _, _, after = err.rpartition("KeyboardInterrupt:")
+    assert "Traceback" not in (after if "_xla_gc_callback" in err else err)
     assert unpooled(*words)[0] == 7, "without --resume the folder is in the way"
 
     before = (folder / "journal.jsonl").read_text().count("\n")
