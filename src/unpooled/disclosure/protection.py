@@ -116,7 +116,7 @@ def _limit(deviation: np.ndarray, groups: np.ndarray, least: float) -> float | N
     if not len(every) or np.all(_people(every, every.max(axis=1)) > least):
         return np.inf
     low, high, least = 0.0, float(every.max()), MARGIN * least
-    if np.any(np.sum(every > 0.0, axis=1) <= least):
+    if np.any(np.sum(every > 1e-9 * high, axis=1) <= least):  # deviations of rounding count as none
         return None
     for _ in range(STEPS):
         middle = 0.5 * (low + high)
