@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 
-# Workers must not read each other's half-written compilations.
-worker = os.environ.get("PYTEST_XDIST_WORKER", "alone")
+# Workers, and the processes that tests start, use each other's compilations.
 os.environ.setdefault(
-    "JAX_COMPILATION_CACHE_DIR",
-    os.path.join(tempfile.gettempdir(), f"unpooled-compiled-{os.getuid()}-{worker}"),
+    "JAX_COMPILATION_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"unpooled-compiled-{os.getuid()}")
 )
+# JAX locks a cache of limited size, so that no process reads what another has half written.
+os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(4 * 1024**3))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Here much is compiled and little is run; in the environment, so that processes started by a test do so too.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
@@ -29,6 +30,15 @@ import unpooled.maths  # noqa: E402, F401  (float64 before any array is made)
 
 MOST_MAPS = 30_000
 """Of a process, where Linux allows 65,530; every compiled program takes a few, and past that XLA crashes."""
+
+
+# Tracing makes many objects that live long; looking through them at JAX's pace takes a tenth of the time.
+gc.set_threshold(200_000, 20, 20)
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,8 +40,8 @@ def _posterior(world: World) -> tuple[float, np.ndarray, np.ndarray]:
     """Objective, three draws of the weights from their posterior, and the ATE under each."""
     batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], world.parameters())
     statistics = jax.tree.map(lambda leaf: leaf[0], world.run(ask(world.name, batch)))
-    value = world.evidence.value(world.parameters(), statistics)
-    posterior = world.evidence.posterior(world.parameters(), statistics)
+    value = eqx.filter_jit(world.evidence.value)(world.parameters(), statistics)
+    posterior = eqx.filter_jit(world.evidence.posterior)(world.parameters(), statistics)
     prior = world.evidence.structure.prior(world.free)
     keys = jax.random.split(jax.random.key(3), 3)
     drawn = [coefficients(prior, draw(posterior, key)) for key in keys]
@@ -77,7 +78,8 @@ def test_padding_changes_nothing(structure: str) -> None:
     wider = _pad(rows, 7)
     parameters = world.parameters()
     for now, then in zip(
-        *(_leaves(world.evidence.statistics(parameters, r)) for r in (rows, wider)), strict=True
+        *(_leaves(eqx.filter_jit(world.evidence.statistics)(parameters, r)) for r in (rows, wider)),
+        strict=True,
     ):
         np.testing.assert_allclose(now, then, rtol=1e-10, atol=1e-12)
     width = world.evidence.structure.features(world.free, rows.covariates).shape[1]
@@ -90,7 +92,8 @@ def test_padding_changes_nothing(structure: str) -> None:
         ],
         lambda r: _average(world, draws, r),
     ):
-        for now, then in zip(_leaves(effect(rows)), _leaves(effect(wider)), strict=True):
+        compiled = eqx.filter_jit(effect)
+        for now, then in zip(_leaves(compiled(rows)), _leaves(compiled(wider)), strict=True):
             np.testing.assert_allclose(now, then, rtol=1e-9, atol=1e-12)
 
 

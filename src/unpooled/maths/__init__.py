@@ -13,7 +13,9 @@ jax.config.update("jax_enable_x64", True)
 
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    jax.config.update("jax_compilation_cache_dir", str(caches / "unpooled" / "compiled"))
+    jax.config.update("jax_compilation_cache_dir", str(caches / "unpooled" / "programs"))
+    # JAX locks a cache of limited size, so that no process reads what another has half written.
+    jax.config.update("jax_compilation_cache_max_size", 2 * 1024**3)
 if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
     # Most of our programs compile in less than JAX's threshold of one second.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

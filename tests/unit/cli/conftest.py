@@ -19,16 +19,9 @@ SMALL = 'structure = "isotropic"\ndraws = 20\nbasis = 5\nevaluations = 9\n'
 
 
 @pytest.fixture(scope="session")
-def environment(tmp_path_factory):
-    """Environment of every command: a compilation cache shared among them."""
-    return {
-        **os.environ,
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
-        "JAX_PERSISTENT_COMPILATION_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_COMPILATION_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
-        "COLUMNS": "160",
-        "NO_COLOR": "1",
-    }
+def environment():
+    """Environment of every command."""
+    return {**os.environ, "COLUMNS": "160", "NO_COLOR": "1"}
 
 
 @pytest.fixture(scope="session")
