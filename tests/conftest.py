@@ -19,14 +19,14 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ["XLA_FLAGS"] = f"--xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}".strip()
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-from collections.abc import Iterator  # noqa: E402
-from pathlib import Path  # noqa: E402
+from collections.abc import Iterator
+from pathlib import Path
 
-import jax  # noqa: E402
-import pytest  # noqa: E402
-from hypothesis import settings  # noqa: E402
+import jax
+import pytest
+from hypothesis import settings
 
-import unpooled.maths  # noqa: E402, F401  (float64 before any array is made)
+import unpooled.maths  # noqa: F401  (float64 before any array is made)
 
 MOST_MAPS = 30_000
 """Of a process, where Linux allows 65,530; every compiled program takes a few, and past that XLA crashes."""
