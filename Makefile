@@ -7,6 +7,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 WORKERS ?= 2
 BIN := .venv/bin
+# Files in their order: otherwise those with few tests come last, which start processes and wait for them.
+PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=40
 INSTALLED := .venv/.installed
 
 .PHONY: env demo check test thorough lint
@@ -34,10 +36,10 @@ lint: env
 	$(BIN)/lint-imports
 
 check: lint
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not slow' --durations=40
+	$(PYTEST) -m 'not slow'
 
 test: lint
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m 'not thorough' --durations=40
+	$(PYTEST) -m 'not thorough'
 
 thorough: lint
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --durations=40
+	$(PYTEST)
