@@ -58,7 +58,8 @@ MOST_SHAPE = 5.0
 def answer(site: Site, question: Message) -> Reply:
     """The site's reply or its refusal with reasons; never a row."""
     try:
-        return _answer(site, question)
+        reply = _answer(site, question)
+        return in_single_precision(reply) if site.limits.cell else reply
     except UnpooledError as error:
         return Refusal(type(error).__name__, error.expected, error.found, error.remedy)
 
@@ -72,7 +73,9 @@ def _answer(site: Site, question: Message) -> Reply:
             check_cells(site.limits, _rarest(site, (*described.columns, *described.incomplete)))
             return Described(described, site.limits)
         case Summarise(schema, centre):
-            return Summary(_summarise(_table(site, schema), schema, centre))
+            arrays = _table(site, schema)
+            check_groups(site.limits, 1 + len(schema.features), (len(site.frame),), folds=0)
+            return Summary(_summarise(arrays, schema, centre))
         case MissingPatterns(schema, centre):
             return _missing_patterns(site, schema, centre)
         case Adopt():
@@ -98,6 +101,20 @@ def _answer(site: Site, question: Message) -> Reply:
         found=type(question).__name__,
         remedy="run the same version of unpooled everywhere",
     )
+
+
+def in_single_precision(reply: Reply) -> Reply:
+    """The reply with statistics of seven digits: as many as a fit needs, in half the bytes."""
+
+    def narrowed(leaf: object) -> object:
+        double = isinstance(leaf, np.ndarray | jax.Array) and leaf.dtype == np.float64
+        return np.asarray(leaf, np.float32) if double else leaf
+
+    if isinstance(reply, Replies):
+        return Replies(tuple(in_single_precision(part) for part in reply.replies))
+    if isinstance(reply, Statistics | Gradient | Summary):
+        return replace(reply, **{name: jax.tree.map(narrowed, value) for name, value in vars(reply).items()})
+    return reply
 
 
 def _length(site: Site, rows: Rows) -> int | None:
