@@ -1,7 +1,7 @@
 """Solve the pair counts of 0/1 columns for the people behind them, by integer programming.
 
-The Gram matrix of 0/1 columns counts, for every two of them, how many people have both. A table of people is a
-number of people for each pattern of zeros and ones, so that every count is a linear equation in whole numbers.
+The Gram matrix of 0/1 columns counts, for every two of them, how many people have both. A table of people is
+a number of people for each pattern of zeros and ones, so that every count is an equation in whole numbers.
 """
 
 from __future__ import annotations

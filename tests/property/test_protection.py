@@ -81,7 +81,9 @@ def test_a_column_is_untouched_if_nobody_dominates(column: np.ndarray, least: fl
 
 
 @given(columns(), LEASTS)
-def test_clipping_keeps_the_order_within_groups_and_counts_whom_it_changes(column: np.ndarray, least: float) -> None:
+def test_clipping_keeps_the_order_within_groups_and_counts_whom_it_changes(
+    column: np.ndarray, least: float
+) -> None:
     groups = groups_of(len(column), 2)
     found = protect(column[:, None], groups, least)
     seen = ~np.isnan(column)

@@ -39,8 +39,9 @@ def in_double_precision(reply: Reply) -> Reply:
     """The reply with its arrays in double precision; sites with limits send single precision."""
 
     def widened(leaf: object) -> object:
-        single = isinstance(leaf, np.ndarray) and leaf.dtype == np.float32
-        return leaf.astype(np.float64) if single else leaf
+        if isinstance(leaf, np.ndarray) and leaf.dtype == np.float32:
+            return leaf.astype(np.float64)
+        return leaf
 
     return replace(reply, **{name: jax.tree.map(widened, value) for name, value in vars(reply).items()})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -45,6 +46,7 @@ from unpooled.site.site import Adoption, Site, adopt
 from unpooled.site.standard_units import check_scaling, require_shapes
 from unpooled.study import ColumnSchema, Schema
 
+R = TypeVar("R", bound=Message)
 SEPARATING = 5
 """Smallest arm size at which a covariate that separates the arms exactly is taken to be the treatment."""
 
@@ -103,7 +105,7 @@ def _answer(site: Site, question: Message) -> Reply:
     )
 
 
-def in_single_precision(reply: Reply) -> Reply:
+def in_single_precision(reply: R) -> R:
     """The reply with statistics of seven digits: as many as a fit needs, in half the bytes."""
 
     def narrowed(leaf: object) -> object:
@@ -111,7 +113,7 @@ def in_single_precision(reply: Reply) -> Reply:
         return np.asarray(leaf, np.float32) if double else leaf
 
     if isinstance(reply, Replies):
-        return Replies(tuple(in_single_precision(part) for part in reply.replies))
+        return replace(reply, replies=tuple(in_single_precision(part) for part in reply.replies))
     if isinstance(reply, Statistics | Gradient | Summary):
         return replace(reply, **{name: jax.tree.map(narrowed, value) for name, value in vars(reply).items()})
     return reply

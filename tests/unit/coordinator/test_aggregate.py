@@ -77,7 +77,9 @@ def test_a_refusal_of_an_unknown_kind_is_still_a_refusal(kind: str) -> None:
 
 def test_single_precision_is_summed_in_double() -> None:
     large, small = np.full(2, 2.0**24, np.float32), np.ones(2, np.float32)
-    found = aggregate({"a": Statistics({"x": large}, {"y": small}), "b": Statistics({"x": small}, {"y": small})})
+    found = aggregate(
+        {"a": Statistics({"x": large}, {"y": small}), "b": Statistics({"x": small}, {"y": small})}
+    )
     assert isinstance(found, Statistics)
     np.testing.assert_array_equal(found.summed["x"], 2.0**24 + 1.0)
     assert found.per_site["y"].dtype == np.float64
