@@ -183,3 +183,23 @@ def test_broken_bytes_are_refused_and_nothing_escapes(tmp_path: Path) -> None:
         assert isinstance(
             site.send(Asked(broken, b"run", 1, encode(Describe(site.study.columns))).seal()), Refusal
         )
+
+
+def test_after_another_adoption_the_same_question_has_another_answer(tmp_path: Path) -> None:
+    """A study that starts again without a lost site has other units: earlier replies are not those of now."""
+    table = people(300)
+    attacker = Attacker(
+        tmp_path, table, study(table, {"name": "fedci", "structure": "projection"}, min_sites=1)
+    )
+    first = attacker.adopted()
+    fixed = {"fold": np.array([-1])}
+    before = attacker.statistics("ridge", fixed=fixed)
+    assert not isinstance(before, Refusal)
+    again = replace(first, scaling=replace(first.scaling, outcome_sd=2.0 * first.scaling.outcome_sd))
+    assert not isinstance(attacker.ask(again.to_site(0)), Refusal)
+    after = attacker.statistics("ridge", fixed=fixed)
+    np.testing.assert_allclose(after.summed["moment"], 0.5 * before.summed["moment"], rtol=1e-5)
+    attacker.restart()
+    attacker.ask(again.to_site(0))
+    repeated = attacker.statistics("ridge", fixed=fixed)
+    np.testing.assert_array_equal(repeated.summed["moment"], after.summed["moment"])

@@ -134,7 +134,7 @@ def test_where_the_disk_is_full_no_reply_leaves(stage: Rehearsal, here: Estimato
             there(stage, study())
     finally:
         fault.unlink()
-    assert "ledger" in str(raised.value)
+    assert "read and write its files" in str(raised.value)
     assert ledger.read_bytes() == before
     assert verify(ledger).lines > 0
     model = there(stage, study())  # and once there is room again, it answers

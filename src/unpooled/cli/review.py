@@ -76,6 +76,9 @@ def _show_refusals(console: Console, found: Review) -> None:
     limits = found.limits
     bounds = f"rows {limits.rows}, cell {limits.cell}, share {limits.share:.2g}"
     console.print(f"\nUnder this site's disclosure limits ({bounds})", style="bold", highlight=False)
+    for plan, people in found.smallest_arms.items():
+        text = f"  {plan}: answers from {people:,} people in the smaller arm on"
+        console.print(plain(text), highlight=False, soft_wrap=True)
     for note in found.notes:
         console.print(f"  the study would run with {plain(note)}", highlight=False, soft_wrap=True)
     for refusal in found.refusals:
@@ -103,6 +106,7 @@ def review_as_json(found: Review, standing: Standing) -> dict[str, object]:
         "leaving": [{"kind": kind, "reveals": reveals} for kind, reveals in found.leaving.items()],
         "refusals": found.refusals,
         "notes": list(found.notes),
+        "smallest_arms": found.smallest_arms,
         "decision": None if decision is None else _word(decision.approved),
         "changed": list(standing.changed),
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -23,6 +24,7 @@ def aggregate(replies: Mapping[str, Reply]) -> Message:
     for site, reply in replies.items():
         if isinstance(reply, Refusal):
             raise _as_error(site, reply)
+    replies = {site: in_double_precision(reply) for site, reply in replies.items()}
     first = next(iter(replies.values()))
     if isinstance(first, Replies):
         parts = [
@@ -31,6 +33,17 @@ def aggregate(replies: Mapping[str, Reply]) -> Message:
         return Replies(tuple(aggregate(part) for part in parts))
     require_alike({site: vars(reply) for site, reply in replies.items() if reply.added})
     return type(first).combine(replies)
+
+
+def in_double_precision(reply: Reply) -> Reply:
+    """The reply with its arrays in double precision; sites with limits send single precision."""
+
+    def widened(leaf: object) -> object:
+        if isinstance(leaf, np.ndarray) and leaf.dtype == np.float32:
+            return leaf.astype(np.float64)
+        return leaf
+
+    return replace(reply, **{name: jax.tree.map(widened, value) for name, value in vars(reply).items()})
 
 
 def _part(reply: Reply, index: int) -> Reply:

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from unpooled.coordinator.agreement import Agreement
-from unpooled.disclosure.limits import group_problem
+from unpooled.disclosure.limits import Limits, fewest_in_arm, group_problem
 from unpooled.errors import LimitRefusal
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.settings import MethodSettings
+from unpooled.protocol.records import Scaling
 from unpooled.study import Study
 
 
@@ -44,6 +45,22 @@ def choose_plan(study: Study, agreement: Agreement) -> Plan:
         found="; ".join(f"site '{site}': {problem}" for site, problem in problems.items()),
         remedy="use fewer covariates, merge levels, or leave these sites out of the study",
     )
+
+
+def smallest_arms(study: Study, scaling: Scaling, limits: Limits) -> dict[str, int]:
+    """By plan of the study, in words: the smallest arm of a site with these limits that may take part in it.
+
+    A plan is mentioned only if it admits smaller arms than those before it.
+    """
+    method = methods.find(study.method.name)
+    asked = methods.settings_of(method, study.method.settings)
+    found: dict[str, int] = {}
+    for settings in method.plans(asked):
+        features = method.features(settings, method.context(settings, scaling, study.seed))
+        people = fewest_in_arm(limits, features, method.folds(settings))
+        if people < min(found.values(), default=people + 1):
+            found[", ".join(_changes(asked, settings)) or "as asked"] = people
+    return found
 
 
 def _problems(agreement: Agreement, features: int, folds: int) -> Mapping[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unpooled.coordinator.agreement import Agreement
+from unpooled.coordinator.plan import smallest_arms
 from unpooled.data import describe
 from unpooled.data.model_matrix import encode
 from unpooled.diagnostics.preview import first_questions, planned, refused
@@ -39,6 +40,8 @@ class Review:
     refusals: list[str]
     notes: tuple[str, ...]
     """What the coordinator would have to change in the study because of this site's limits."""
+    smallest_arms: dict[str, int]
+    """By plan, in words: from how many people in the smaller arm on this site answers."""
 
 
 def review(study: Study, site: Site) -> Review:
@@ -59,6 +62,7 @@ def review(study: Study, site: Site) -> Review:
         _leaving(study, stages),
         refused(site, first_questions(plan, agreement), site.limits),
         plan.notes,
+        smallest_arms(study, scaling, site.limits),
     )
 
 

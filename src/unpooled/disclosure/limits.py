@@ -9,8 +9,8 @@ from unpooled.errors import LimitRefusal
 from unpooled.protocol.records import CELL, LEAST, Limits
 
 __all__ = [
-    "CELL", "LEAST", "NONE", "Limits", "check_cells", "check_groups", "check_rows", "group_problem",
-    "smallest_pattern",
+    "CELL", "LEAST", "NONE", "Limits", "check_cells", "check_groups", "check_rows",
+    "fewest_in_arm", "group_problem", "smallest_pattern",
 ]  # fmt: skip
 
 
@@ -55,6 +55,16 @@ def group_problem(limits: Limits, features: int, arms: Collection[int], folds: i
     if features > limits.share * group:
         return f"{features} features for groups of {group} people"
     return None
+
+
+def fewest_in_arm(limits: Limits, features: int, folds: int) -> int:
+    """The smallest arm of a site whose sums of products of this many features may be sent.
+
+    >>> fewest_in_arm(Limits(), features=9, folds=0), fewest_in_arm(Limits(), features=9, folds=3)
+    (27, 81)
+    """
+    group = max(limits.cell * (FOLD_CELLS if folds > 1 else 1), math.ceil(features / limits.share), 1)
+    return group * max(folds, 1)
 
 
 def check_groups(limits: Limits, features: int, arms: Collection[int], folds: int) -> None:

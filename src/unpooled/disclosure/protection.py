@@ -3,7 +3,7 @@
 Sums of products reveal a person who is far from everybody else in a column, or one of few who differ from the
 most common value: subtracting that value from the column makes everybody else's contribution small. So the
 most extreme values on either side are moved to the `least`-th, where nobody is alone. A column is then
-clipped until, in every group whose sums could be worked out, the largest squared deviation is at most a
+clipped within every group whose sums could be worked out, until the largest squared deviation is at most a
 `least`-th of their sum. Deviations are taken from the column's median, its mean and its common values.
 Clipping moves these, so that it is repeated until it holds for all of them. A column for which no clipping
 suffices, such as a flag that few people carry, is left out.
@@ -82,9 +82,10 @@ def _protect_column(
         before = column
         for centre in _centres(column[seen]):
             deviation = np.where(seen, np.abs(column - centre), 0.0)
-            limit = _limit(deviation, groups, least)
-            if limit is None:
+            limits = _limits(deviation, groups, least)
+            if limits is None:
                 return column, True
+            limit = np.min(np.where(groups, limits[:, None], np.inf), axis=0)  # of every person
             column = np.clip(column, centre - limit, centre + limit)
         if np.array_equal(before, column, equal_nan=True):
             return column, False
@@ -106,23 +107,27 @@ def _centres(values: np.ndarray) -> list[float]:
     return [float(np.median(values)), float(np.mean(values)), *common.tolist()]
 
 
-def _limit(deviation: np.ndarray, groups: np.ndarray, least: float) -> float | None:
-    """The largest clipping limit under which nobody dominates; None if there is none, inf if none is needed.
+def _limits(deviation: np.ndarray, groups: np.ndarray, least: float) -> np.ndarray | None:
+    """The largest clipping limit of each group under which nobody dominates it, inf if none is needed.
 
-    Σ min(d, c)² / c² falls as c rises, from the number of people with d > 0.
+    None if a group has too few people who deviate. Σ min(d, c)² / c² falls as c rises, from the number of
+    people with d > 0.
     """
     every = np.where(groups, deviation, 0.0)
-    every = every[every.max(axis=1) > 1e-9 * max(float(deviation.max()), 1e-300)]
-    if not len(every) or np.all(_people(every, every.max(axis=1)) > least):
-        return np.inf
-    low, high, least = 0.0, float(every.max()), MARGIN * least
-    if np.any(np.sum(every > 1e-9 * high, axis=1) <= least):  # deviations of rounding count as none
+    largest, none = every.max(axis=1), 1e-9 * max(float(deviation.max()), 1e-300)  # deviations of rounding
+    limits = np.full(len(every), np.inf)
+    varied = largest > none
+    over = varied.copy()
+    over[varied] = _people(every[varied], largest[varied]) <= least
+    every, low, high, least = every[over], np.zeros(over.sum()), largest[over], MARGIN * least
+    if np.any(np.sum(every > none, axis=1) <= least):
         return None
     for _ in range(STEPS):
         middle = 0.5 * (low + high)
-        ends = np.minimum(every.max(axis=1), middle)
-        low, high = (middle, high) if np.all(_people(every, ends) > least) else (low, middle)
-    return low if low > 0.0 else None
+        enough = _people(every, middle) > least
+        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
+    limits[over] = low
+    return limits if np.all(low > 0.0) else None
 
 
 def _people(deviation: np.ndarray, limit: np.ndarray) -> np.ndarray:

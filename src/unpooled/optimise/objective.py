@@ -59,8 +59,12 @@ def _value_and_slopes(
     return result, direct, cotangent
 
 
+DIFFERENCE = 1e-3
+"""Step of the finite differences: gradients have seven digits where sites send single precision."""
+
+
 def curvature(
-    name: str, objective: Objective, free: Arrays, fixed: Arrays, step: float = 1e-5
+    name: str, objective: Objective, free: Arrays, fixed: Arrays, step: float = DIFFERENCE
 ) -> Procedure[np.ndarray]:
     """The Hessian of J at one θ, by finite differences of exact gradients, all in one batch."""
     flat, unravel = flatten(jax.tree.map(lambda leaf: np.asarray(leaf)[None], free))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -45,6 +46,7 @@ from unpooled.site.site import Adoption, Site, adopt
 from unpooled.site.standard_units import check_scaling, require_shapes
 from unpooled.study import ColumnSchema, Schema
 
+R = TypeVar("R", bound=Message)
 SEPARATING = 5
 """Smallest arm size at which a covariate that separates the arms exactly is taken to be the treatment."""
 
@@ -58,7 +60,8 @@ MOST_SHAPE = 5.0
 def answer(site: Site, question: Message) -> Reply:
     """The site's reply or its refusal with reasons; never a row."""
     try:
-        return _answer(site, question)
+        reply = _answer(site, question)
+        return in_single_precision(reply) if site.limits.cell else reply
     except UnpooledError as error:
         return Refusal(type(error).__name__, error.expected, error.found, error.remedy)
 
@@ -72,7 +75,9 @@ def _answer(site: Site, question: Message) -> Reply:
             check_cells(site.limits, _rarest(site, (*described.columns, *described.incomplete)))
             return Described(described, site.limits)
         case Summarise(schema, centre):
-            return Summary(_summarise(_table(site, schema), schema, centre))
+            arrays = _table(site, schema)
+            check_groups(site.limits, 1 + len(schema.features), (len(site.frame),), folds=0)
+            return Summary(_summarise(arrays, schema, centre))
         case MissingPatterns(schema, centre):
             return _missing_patterns(site, schema, centre)
         case Adopt():
@@ -98,6 +103,20 @@ def _answer(site: Site, question: Message) -> Reply:
         found=type(question).__name__,
         remedy="run the same version of unpooled everywhere",
     )
+
+
+def in_single_precision(reply: R) -> R:
+    """The reply with statistics of seven digits: as many as a fit needs, in half the bytes."""
+
+    def narrowed(leaf: object) -> object:
+        double = isinstance(leaf, np.ndarray | jax.Array) and leaf.dtype == np.float64
+        return np.asarray(leaf, np.float32) if double else leaf
+
+    if isinstance(reply, Replies):
+        return replace(reply, replies=tuple(in_single_precision(part) for part in reply.replies))
+    if isinstance(reply, Statistics | Gradient | Summary):
+        return replace(reply, **{name: jax.tree.map(narrowed, value) for name, value in vars(reply).items()})
+    return reply
 
 
 def _length(site: Site, rows: Rows) -> int | None:

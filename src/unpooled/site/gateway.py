@@ -14,8 +14,20 @@ from unpooled.errors import ApprovalError, LimitRefusal, MessageError, ResultsEr
 from unpooled.maths.linear_algebra import one_blas_thread
 from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.codec import decode, encode
-from unpooled.protocol.envelope import Answered, Asked, digest, open_question
-from unpooled.protocol.messages import Adopt, Gradient, Message, Question, Refusal, Replies, Statistics
+from unpooled.protocol.envelope import Answered, Asked, open_question
+from unpooled.protocol.envelope import digest as digest_of
+from unpooled.protocol.messages import (
+    Adopt,
+    Ask,
+    Gradient,
+    Message,
+    Question,
+    Refusal,
+    Replies,
+    Statistics,
+    Together,
+    Vjp,
+)
 from unpooled.site.allowance import Allowances, budget_of, spend
 from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals, permit
@@ -39,7 +51,7 @@ class Gateway:
     def answer(self, sealed: bytes) -> bytes:
         """A sealed reply to a sealed question; if anything is wrong, a refusal."""
         reply = self._reply(sealed)
-        return Answered(self._folder.name, digest(sealed), reply, self._ledger.head).seal()
+        return Answered(self._folder.name, digest_of(sealed), reply, self._ledger.head).seal()
 
     def _reply(self, sealed: bytes) -> bytes:
         try:
@@ -69,10 +81,13 @@ class Gateway:
         permit(study, question)
         site = self._site(study, approval.id)
         spent = self._allowances.read(study.hash)
-        name = hashlib.sha256(asked.question).hexdigest()
+        digest = hashlib.sha256(asked.question).hexdigest()
+        current = "" if site.adopted is None else site.adopted.question
+        # A question about the statistics of another adoption is another question.
+        name = hashlib.sha256(f"{current} {digest}".encode()).hexdigest() if _of_stages(question) else digest
         if name in spent.answered:
-            recorded = self._ledger.recorded(study.hash, name)
-            if recorded is not None and not (isinstance(question, Adopt) and site.adopted is None):
+            recorded = self._ledger.recorded(study.hash, digest)
+            if recorded is not None and not (isinstance(question, Adopt) and current != digest):
                 return decode(recorded)
         else:
             budget = budget_of(study, self._folder.study_bytes)
@@ -152,6 +167,10 @@ def trace(error: BaseException) -> str:
             lines.append(f"  {frame.filename}, line {frame.lineno}, in {frame.name}")
         chain = chain.__cause__ or chain.__context__
     return "\n".join(lines) + "\n\n"
+
+
+def _of_stages(question: Question) -> bool:
+    return isinstance(question, Ask | Vjp | Together)
 
 
 CUSTODIAN = "ask the custodian, who finds the reason in refusals.log in the site's folder"

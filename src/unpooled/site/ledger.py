@@ -17,11 +17,12 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
+from typing import NamedTuple
 
 from unpooled.disclosure.asked import extent
 from unpooled.disclosure.reveals import revealed, shapes
 from unpooled.errors import ResultsError
-from unpooled.protocol.messages import Message, Question
+from unpooled.protocol.messages import Adopted, Gradient, Message, Question, Replies, Statistics
 from unpooled.protocol.stage import Stage
 from unpooled.site.ledger_chain import (
     Entry,
@@ -51,6 +52,16 @@ __all__ = ["Entry", "Ledger", "Verified", "entries", "open_reply", "verified_ent
 
 LONGEST = 500
 """Longest name of a question: it comes from outside and must not fill the disk."""
+OF_STAGES = tuple(kind.__name__ for kind in (Statistics, Gradient, Replies))
+"""Kinds of replies that depend on how a study was adopted."""
+
+
+class Place(NamedTuple):
+    """Where a reply is kept: its line, its digest, and its kind."""
+
+    line: int
+    digest: str
+    kind: str
 
 
 class Ledger:
@@ -64,8 +75,10 @@ class Ledger:
         if not exists(self._path):
             create(self._path)
         self._key = read_key(self._path)
-        self._answered: dict[tuple[str, str], tuple[int, str]] = {}
-        """Line and digest of the reply to each question that was answered, by study and question."""
+        self._answered: dict[tuple[str, str], Place] = {}
+        """The reply to each question that was answered, by study and question."""
+        self._adopted: dict[str, str] = {}
+        """The question by which each study was adopted last."""
         with self._alone() as file:
             head = self._repaired(file)
             file.seek(0)
@@ -139,7 +152,7 @@ class Ledger:
         with self._alone() as file:
             self._settled(file)
         found = self._answered.get((study, asked))
-        return None if found is None else read_reply(self._path, *found)
+        return None if found is None else read_reply(self._path, found.line, found.digest)
 
     @contextmanager
     def _alone(self) -> Iterator[FileIO]:
@@ -200,8 +213,21 @@ class Ledger:
     def _remember(self, found: list[Entry], head: Head) -> None:
         self._head = head
         for entry in found:
-            if not entry.refused:
-                self._answered.setdefault((entry.study, entry.asked), (entry.number, entry.digest))
+            if entry.refused:
+                continue
+            if entry.kind == Adopted.__name__ and self._adopted.get(entry.study) != entry.asked:
+                self._adopted[entry.study] = entry.asked
+                self._forget_statistics(entry.study)
+            place = Place(entry.number, entry.digest, entry.kind)
+            self._answered.setdefault((entry.study, entry.asked), place)
+
+    def _forget_statistics(self, study: str) -> None:
+        """A study that starts again without a site has other units, hence other answers."""
+        self._answered = {
+            key: place
+            for key, place in self._answered.items()
+            if key[0] != study or place.kind not in OF_STAGES
+        }
 
 
 def _after(head: Head, entry: Entry) -> Head:

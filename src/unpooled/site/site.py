@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +19,7 @@ from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.diagnostics.balance import with_regressors
 from unpooled.methods.method import Method, find
 from unpooled.methods.settings import MethodSettings
+from unpooled.protocol.codec import encode as encode_message
 from unpooled.protocol.messages import Adopt
 from unpooled.protocol.records import Scaling
 from unpooled.protocol.rows import Rows, make_rows
@@ -60,6 +62,8 @@ class Adoption:
     context: object
     stages: dict[str, Stage]
     seed: int
+    question: str = ""
+    """SHA-256 of the question by which the study was adopted."""
     people: int | None = None
     """The fewest effective people behind the squares of any column in any group; None without limits."""
     left_out: tuple[str, ...] = ()
@@ -127,6 +131,7 @@ def adopt(site: Site, question: Adopt) -> Adoption:
             method.stages(settings, context), question.scaling, question.diagnostics > 0
         ),
         seed=question.seed,
+        question=hashlib.sha256(encode_message(question)).hexdigest(),
         people=int(fewest) if np.isfinite(fewest) else None,
         left_out=left_out,
         diagnostic_rows=None if diagnostic_fold is None else with_regressors(sent, diagnostic_fold),

@@ -7,7 +7,15 @@ import pytest
 
 from unpooled import errors
 from unpooled.coordinator.aggregate import aggregate
-from unpooled.protocol.messages import Adopted, Gradient, Refusal, Replies, SiteReplies, Statistics
+from unpooled.protocol.messages import (
+    Adopted,
+    Gradient,
+    Refusal,
+    Replies,
+    SiteReplies,
+    Statistics,
+    Summary,
+)
 
 
 def _statistics(value: float) -> Statistics:
@@ -65,3 +73,16 @@ def test_a_refusal_becomes_the_error_it_names_with_the_site(kind: str) -> None:
 def test_a_refusal_of_an_unknown_kind_is_still_a_refusal(kind: str) -> None:
     with pytest.raises(errors.LimitRefusal):
         aggregate({"north": Refusal(kind, "a", "b", "c")})
+
+
+def test_single_precision_is_summed_in_double() -> None:
+    large, small = np.full(2, 2.0**24, np.float32), np.ones(2, np.float32)
+    found = aggregate(
+        {"a": Statistics({"x": large}, {"y": small}), "b": Statistics({"x": small}, {"y": small})}
+    )
+    assert isinstance(found, Statistics)
+    np.testing.assert_array_equal(found.summed["x"], 2.0**24 + 1.0)
+    assert found.per_site["y"].dtype == np.float64
+    summaries = aggregate({"a": Summary({"sum": large})})
+    assert isinstance(summaries, SiteReplies)
+    assert summaries.replies["a"].sums["sum"].dtype == np.float64

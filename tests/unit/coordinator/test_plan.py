@@ -10,7 +10,7 @@ import pytest
 from oracle.records import scaling
 from oracle.world import STUDY, frames
 from unpooled.coordinator.agreement import Agreement
-from unpooled.coordinator.plan import choose_plan
+from unpooled.coordinator.plan import choose_plan, smallest_arms
 from unpooled.coordinator.run import run_study
 from unpooled.disclosure.limits import NONE, Limits, group_problem
 from unpooled.engines.in_process import InProcess, open_sites
@@ -70,6 +70,19 @@ def test_the_first_plan_that_fits_every_site_is_chosen(method: str, smaller: int
     found = choose_plan(study, known)
     assert found.study.method.settings == plans[first].model_dump(mode="json")
     assert bool(found.notes) == (first > 0)
+
+
+@pytest.mark.parametrize("method", ["fedci", "causal_rff", "causal_fi", "aipw", "meta_analysis"])
+def test_the_smallest_arms_are_those_for_which_a_plan_is_chosen(method: str) -> None:
+    study = asked(method)
+    found = smallest_arms(study, agreement(north=9999).scaling, Limits())
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    assert next(iter(found)) == "as asked"
+    for plan, smaller in found.items():
+        chosen = choose_plan(study, agreement(north=smaller))
+        assert (", ".join(chosen.notes) or "as asked") == plan
+    with pytest.raises(LimitRefusal):
+        choose_plan(study, agreement(north=min(found.values()) - 1))
 
 
 def test_the_notes_say_what_differs_from_the_study_as_asked() -> None:

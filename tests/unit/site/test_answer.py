@@ -14,7 +14,7 @@ from unpooled.coordinator.agreement import reach_agreement
 from unpooled.coordinator.rounds import Conduct
 from unpooled.coordinator.run import adoption
 from unpooled.data.stored_columns import describe
-from unpooled.disclosure.limits import NONE
+from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import StudyError
 from unpooled.maths.streams import stream
@@ -92,11 +92,34 @@ def test_every_question_has_its_reply_and_none_grows_with_rows() -> None:
     assert np.max(np.abs(np.subtract(*sizes))) <= 12
 
 
-def test_no_reply_holds_the_value_of_a_row() -> None:
-    site = Site("s", _table(20), STUDY.columns)
-    sent = b"".join(encode(answer(site, question)) for question in _questions(site.frame))
+@pytest.mark.parametrize("limits", [NONE, Limits(cell=5, share=np.inf)], ids=["without limits", "with"])
+def test_no_reply_holds_the_value_of_a_row(limits: Limits) -> None:
+    site = Site("s", _table(40), STUDY.columns, limits)
+    replies = [answer(site, question) for question in _questions(site.frame)]
+    assert not any(isinstance(reply, Refusal) for reply in replies)
+    sent = b"".join(map(encode, replies))
     for value in site.frame[["a", "b", "y"]].to_numpy().ravel():
         assert np.float64(value).tobytes() not in sent
+        assert np.float32(value).tobytes() not in sent
+
+
+def test_with_limits_statistics_have_seven_digits_and_half_the_bytes() -> None:
+    sites = [Site("s", _table(900), STUDY.columns, limits) for limits in (NONE, Limits(share=np.inf))]
+    asked = _questions(sites[0].frame)
+    without, limited = ([answer(site, question) for question in asked] for site in sites)
+    for place in (2, 4, 5):  # summary, statistics, replies
+        assert len(encode(limited[place])) < 0.75 * len(encode(without[place]))
+    gram = without[4].summed["gram"], limited[4].summed["gram"]  # type: ignore[union-attr]
+    assert gram[1].dtype == np.float32
+    # Extreme values are clipped under limits, so that only counts are the same.
+    np.testing.assert_allclose(gram[1][:, :, 0], gram[0][:, :, 0], rtol=1e-7)
+
+
+def test_a_summary_of_many_columns_needs_many_people() -> None:
+    site = Site("s", _table(20), STUDY.columns, Limits(share=0.1))
+    refusal = answer(site, _questions(site.frame)[1])
+    assert isinstance(refusal, Refusal)
+    assert "3 features for groups of 20 people" in refusal.found
 
 
 def test_statistics_are_sums_over_the_people_present() -> None:

@@ -36,7 +36,7 @@ FIXED: Bounds = {"fold": FOLD, "rows": (0.0, 1e9), "direction": DIRECTION, "nois
 WEIGHTS: Bounds = {"beta": LINEAR, "site_shift": LINEAR, "key": ANY}
 """Bounds of draws of the weights and of the site's shift."""
 
-MARGIN = 1e-3
+MARGIN = 2e-3
 """How far within the bounds the coordinator stays, so that finite differences do not leave them."""
 
 

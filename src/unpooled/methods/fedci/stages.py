@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
+from unpooled.disclosure.effective_people import capped
 from unpooled.maths.covariance import between_arms
 from unpooled.maths.linear_algebra import pack, unpack
 from unpooled.maths.regression import RegressionPosterior, RegressionSums, posterior
@@ -134,7 +135,11 @@ class KernelEvidence(Evidence):
         stacked = jnp.concatenate([design, (rows.outcome * weights)[:, None]], axis=1)
         whitened, log_determinant = self.whiten(free, rows, weights, stacked)
         factor = self._masks(design, whitened[:, :-1], rows)
-        whitened = whitened * jnp.append(factor.reshape(-1), 1.0)
+        outcome = whitened[:, -1]
+        size = jnp.abs(outcome)
+        # Whitened, a person's outcome may stand out although it did not before.
+        outcome = outcome * jax.lax.stop_gradient(capped(size, rows.least) / jnp.where(size > 0.0, size, 1.0))
+        whitened = jnp.column_stack([whitened[:, :-1] * factor.reshape(-1), outcome])
         products = whitened.T @ whitened
         gram, moment = products[:-1, :-1], products[:-1, -1]
         size = gram.shape[0] // 2
