@@ -1,26 +1,32 @@
-"""Try to recover a site's rows from the honest transcript of a FedCI fit.
+"""Try to recover a site's rows from the honest transcript of a study.
 
-    python benchmarks/attack_reconstruction.py --people 20 60 --limits on
+    python benchmarks/attack_reconstruction.py --people 120 300 --limits default
+    python benchmarks/attack_reconstruction.py --method aipw --stages outcome treatment --together
 
 The attacker is the coordinator. It knows the protocol, the number of people in each arm, every θ it asked
-about, and the Gram matrices and moments that the site returned, ridge regression included. It looks for rows
-that would have returned the same, by Levenberg–Marquardt from random starts with exact derivatives. Recovered
-rows are matched to the true ones; the same number of rows with every column drawn at random from its marginal
-shows what guessing achieves.
+about, and what the site returned. It looks for rows that would have returned the same, by Levenberg–Marquardt
+from starts with the right means and covariances. A sum over people has one term for each of them, so that the
+derivatives with respect to a person's values depend on these alone; this makes a step cheap. Statistics are
+first fitted as they are, and then with the small ones weighted up, which decides the last digits.
+
+Recovered rows are matched to the true ones. The same number of rows with every column drawn at random from
+its marginal shows what guessing achieves.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import linear_sum_assignment
 
 import unpooled as up
@@ -30,11 +36,16 @@ from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.methods.method import with_settings
 from unpooled.protocol.messages import Ask, Question, Replies, Reply, Together
 from unpooled.protocol.records import Parameters
-from unpooled.protocol.rows import make_rows
+from unpooled.protocol.rows import Rows
+from unpooled.site.site import Adoption
 
 VICTIM, COLUMNS = "victim", ("a", "b", "c")
-LIMITS = Limits(rows=0, cell=5, share=float("inf"))
+LIMITS = {"off": NONE, "cell": Limits(rows=0, cell=5, share=float("inf")), "default": Limits()}
 NEAR, NEARER = 0.1, 0.01
+PHASES = ((0.0, 0.5), (0.4, 0.75), (0.8, 1.0))
+"""Exponents by which small statistics are weighted up, and the share of the time at which each ends."""
+
+Heard = list[tuple[Ask, Any]]
 
 
 class Listening(InProcess):
@@ -42,11 +53,12 @@ class Listening(InProcess):
 
     def __init__(self, sites: Any) -> None:
         super().__init__(sites)
-        self.heard: list[tuple[Ask, Any]] = []
+        self.heard: Heard = []
 
     def exchange(self, question: Question) -> tuple[dict[str, Reply], Any]:
         replies, traffic = super().exchange(question)
-        asked = question.questions if isinstance(question, Together) else (question,)
+        own = question.to_site(self.sites.index(VICTIM))
+        asked = own.questions if isinstance(own, Together) else (own,)
         reply = replies[VICTIM]
         returned = reply.replies if isinstance(reply, Replies) else (reply,)
         self.heard += [(ask, got) for ask, got in zip(asked, returned, strict=True) if isinstance(ask, Ask)]
@@ -64,130 +76,223 @@ def tables(people: int, rng: np.random.Generator) -> dict[str, pd.DataFrame]:
     return found
 
 
-def transcript(people: int, limits: Limits, seed: int) -> tuple[Any, list[tuple[Ask, Any]]]:
-    """An ordinary fit of the structure "projection", and what the victim was asked and returned."""
+def transcript(people: int, limits: Limits, method: str, settings: Any, seed: int) -> tuple[Adoption, Heard]:
+    """An ordinary fit, and what the victim was asked and returned."""
     study = up.Study(treatment="w", outcome="y", covariates=COLUMNS)
     sites = open_sites(study, tables(people, np.random.default_rng(seed)), limits)
     engine = Listening(sites)
-    run_study(with_settings(study, "fedci", {"structure": "projection", "draws": 40}, seed=seed), engine)
-    return sites[VICTIM].adopted, engine.heard
+    result = run_study(with_settings(study, method, settings, seed=seed), engine)
+    if result.notes:
+        print("under the limits:", "; ".join(result.notes))
+    adopted = sites[VICTIM].adopted
+    assert adopted is not None
+    return adopted, engine.heard
 
 
-def residuals(adoption: Any, heard: list[tuple[Ask, Any]], questions: int) -> Callable[[Any], Any]:
-    """The differences between what rows would have returned and what was returned, for a vector of rows."""
-    treatment = adoption.rows.treatment[: adoption.count]
-    size, columns = adoption.count, len(COLUMNS) + 1
-    asked = [(ask, reply) for ask, reply in heard if ask.stage == "projection"]
-    free, gram, moment = (
-        jax.tree.map(lambda *leaves: np.concatenate(leaves), *[part(*pair) for pair in asked])
-        for part in (
-            lambda a, _: a.parameters.free,
-            lambda _, r: r.summed["gram"],
-            lambda _, r: r.summed["moment"],
-        )
-    )
-    chosen = np.linspace(0, len(gram) - 1, min(questions, len(gram))).astype(int)
-    free, gram, moment = (
-        jax.tree.map(lambda leaf: jnp.asarray(leaf)[chosen], t) for t in (free, gram, moment)
-    )
-    ridge = next(reply.summed for ask, reply in heard if ask.stage == "ridge")
-    stages, least = adoption.stages, float(adoption.rows.least)
-    whole = {"fold": jnp.asarray(-1)}
-    nobody = np.zeros(size)
-    covariates = np.zeros((size, columns - 1))
-    empty = make_rows(covariates, np.asarray(treatment), nobody, fold=nobody, site=0, least=least)
+class Known(NamedTuple):
+    """Of one stage: the θ that were asked about everybody, and what was returned for each, flat."""
 
-    def misfit(found: Any, gram: Any, moment: Any) -> Any:
-        first = (found["gram"] - gram).ravel()
-        return jnp.concatenate([first, (found["moment"] - moment).ravel()])
-
-    def differences(vector: Any) -> Any:
-        values = vector.reshape(size, columns)
-        places = (empty.covariates.at[:size].set(values[:, :-1]), empty.outcome.at[:size].set(values[:, -1]))
-        rows = eqx.tree_at(lambda each: (each.covariates, each.outcome), empty, places)
-        first = stages["ridge"].statistics(Parameters(fixed=whole), rows).summed
-        parts = [misfit(first, ridge["gram"][0], ridge["moment"][0]), first["square"] - ridge["square"][0]]
-
-        def one(leaves: Any) -> Any:
-            found = stages["projection"].statistics(Parameters(leaves[0], whole), rows).summed
-            return misfit(found, leaves[1], leaves[2])
-
-        return jnp.concatenate([*parts, jax.lax.map(one, (free, gram, moment)).ravel()])
-
-    return differences
+    stage: Any
+    parameters: Parameters
+    returned: np.ndarray
 
 
-def descend(
-    differences: Callable[[Any], Any], start: np.ndarray, until: float
-) -> tuple[np.ndarray, float, int]:
-    """Levenberg–Marquardt until the time is up or nothing improves; rows, sum of squares, iterations."""
-    columns = jnp.eye(len(start))
+def known(adoption: Adoption, heard: Heard, stage: str, most: int) -> Known | None:
+    """Up to `most` of the questions to a stage, spread over the study."""
+    found = []
+    for ask, reply in heard:
+        if ask.stage != stage:
+            continue
+        fixed = ask.parameters.fixed
+        fold = fixed.get("fold", fixed.get("without"))
+        for index in range(len(jax.tree.leaves(reply)[0])):
+            if fold is None or fold[index] == -1:
+                pair = jax.tree.map(lambda leaf, i=index: np.asarray(leaf)[i], (ask.parameters, reply))
+                found.append((pair[0], np.asarray(flat(pair[1]))))
+    if not found:
+        return None
+    chosen = np.unique(np.linspace(0, len(found) - 1, min(most, len(found))).astype(int))
+    parameters = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *[found[i][0] for i in chosen])
+    print(f"{stage}: {len(chosen)} of {len(found)} θ, {len(found[0][1])} numbers each")
+    return Known(adoption.stages[stage], parameters, np.stack([found[i][1] for i in chosen]))
 
-    @jax.jit
-    def jacobian(vector: Any) -> Any:
-        slopes = jax.lax.map(lambda way: jax.jvp(differences, (vector,), (way,))[1], columns, batch_size=40)
-        error = differences(vector)
-        return slopes @ slopes.T, slopes @ error, error @ error
 
-    value = jax.jit(lambda vector: jnp.sum(differences(vector) ** 2))
-    point, damping, count = start, 1e-2, 0
-    while time.monotonic() < until and count < 400:
-        curvature, slope, best = (np.asarray(part) for part in jacobian(point))
+def flat(tree: Any) -> Any:
+    return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+class Equations:
+    """What the rows of some people must explain, as a least-squares problem."""
+
+    def __init__(self, adoption: Adoption, parts: list[Known], arm: int | None) -> None:
+        rows, count = adoption.rows, adoption.count
+        treatment = np.asarray(rows.treatment)[:count]
+        self.people = np.arange(count) if arm is None else np.flatnonzero(treatment == arm)
+        self.treatment = jnp.asarray(treatment[self.people])
+        one = jax.tree.map(lambda leaf: leaf[:1] if leaf.ndim else leaf, rows)
+        alone = (jnp.zeros(1, rows.fold.dtype), jnp.ones(1), jnp.zeros(()))
+        self._alone: Rows = eqx.tree_at(lambda r: (r.fold, r.present, r.least), one, alone)
+        self._rows, self._parts = rows, parts
+        self._select(parts, arm, len(COLUMNS) + 1)
+        self._limited = float(rows.least) > 0.0
+
+        def terms(person: Any) -> Any:
+            return self._of_person(*person)[self._kept]
+
+        self._total = jax.jit(lambda v, w: jax.lax.map(terms, (v, w), batch_size=32).sum(axis=0))
+        slope = jax.jacfwd(lambda v, w: self._of_person(v, w)[self._kept])
+        self._slopes = jax.jit(lambda v, w: jax.lax.map(lambda one: slope(*one), (v, w), batch_size=16))
+        self._simulate = jax.jit(self._simulated)
+
+    def _select(self, parts: list[Known], arm: int | None, columns: int) -> None:
+        """Keep the statistics that depend on these people and, if they are an arm, on nobody else."""
+        sample = jnp.asarray(np.random.default_rng(0).standard_normal((60, columns)))
+        each = jax.jit(jax.vmap(self._of_person, (0, None)))
+        arms = [np.asarray(each(sample, jnp.asarray(float(w)))) for w in (0, 1)]
+        own = np.concatenate(arms) if arm is None else arms[arm]
+        kept = own.std(axis=0) > 1e-9
+        if arm is not None:
+            kept &= np.all(arms[1 - arm] == 0.0, axis=0)
+        self._kept = jnp.asarray(np.flatnonzero(kept))
+        self._target = jnp.asarray(np.concatenate([part.returned.ravel() for part in parts])[kept])
+        self._size = jnp.asarray(np.maximum(own.std(axis=0)[kept], 1e-7))
+        self.scale = jnp.ones(len(self._target))
+
+    def weigh(self, exponent: float) -> None:
+        """Divide every statistic by this power of its size."""
+        self.scale = self._size**-exponent
+
+    @property
+    def count(self) -> int:
+        return len(self._target)
+
+    def _of_person(self, values: Any, treatment: Any) -> Any:
+        """The contributions of one person to all statistics."""
+        places = (values[None, :-1], values[-1:], treatment[None])
+        rows = eqx.tree_at(lambda r: (r.covariates, r.outcome, r.treatment), self._alone, places)
+        return self._statistics(rows)
+
+    def _statistics(self, rows: Rows) -> Any:
+        found = [
+            jax.lax.map(lambda one, stage=part.stage: flat(stage.statistics(one, rows)), part.parameters)
+            for part in self._parts
+        ]
+        return jnp.concatenate([one.ravel() for one in found])
+
+    def _simulated(self, values: Any) -> Any:
+        """What a site with these rows would return, limits included."""
+        covariates = jnp.zeros_like(self._rows.covariates).at[self.people].set(values[:, :-1])
+        outcome = jnp.zeros_like(self._rows.outcome).at[self.people].set(values[:, -1])
+        return self._statistics(
+            eqx.tree_at(lambda r: (r.covariates, r.outcome), self._rows, (covariates, outcome))
+        )[self._kept]
+
+    def misfit(self, values: Any) -> Any:
+        found = self._simulate(values) if self._limited else self._total(values, self.treatment)
+        return self.scale * (found - self._target)
+
+    def value(self, values: Any) -> float:
+        return float(jnp.sum(self.misfit(values) ** 2))
+
+    def normal_equations(self, values: Any) -> tuple[np.ndarray, np.ndarray, float]:
+        """JᵀJ, Jᵀr and rᵀr; what limits scale down is scaled down in J too."""
+        slopes = self._slopes(values, self.treatment)
+        if self._limited:
+            plain, limited = self._total(values, self.treatment), self._simulate(values)
+            ratio = jnp.where(jnp.abs(plain) > 1e-9, limited / plain, 1.0)
+            slopes = slopes * jnp.clip(jnp.nan_to_num(ratio), 0.0, 1.2)[None, :, None]
+        slopes = jnp.moveaxis(slopes * self.scale[None, :, None], 1, 2).reshape(-1, self.count)
+        misfit = self.misfit(values)
+        return np.asarray(slopes @ slopes.T), np.asarray(slopes @ misfit), float(misfit @ misfit)
+
+
+def descend(equations: Equations, start: np.ndarray, until: float) -> tuple[np.ndarray, int]:
+    """Levenberg–Marquardt until the time is up or little improves; the rows and the number of steps."""
+    values, damping, count = jnp.asarray(start), 1e-2, 0
+    while time.monotonic() < until:
+        curvature, slope, best = equations.normal_equations(values)
         count += 1
-        for _ in range(12):
+        for _ in range(10):
             lifted = curvature + damping * np.diag(np.diag(curvature) + 1e-9)
-            step = np.linalg.solve(lifted, -slope)
-            reached = float(value(point + np.clip(step, -1.0, 1.0)))
+            step = cho_solve(cho_factor(lifted), -slope).reshape(values.shape)
+            moved = values + np.clip(step, -0.7, 0.7)
+            reached = equations.value(moved)
             if reached < best:
                 break
             damping *= 4.0
         else:
             break
-        point, damping = point + np.clip(step, -1.0, 1.0), damping / 5.0
-        if reached > best * (1.0 - 1e-7) or reached < 1e-20:
+        values, damping = moved, max(damping / 6.0, 1e-12)
+        if reached > best * (1.0 - 1e-4) or reached < 1e-16:
             break
-    return point, float(value(point)), count
+    return np.asarray(values), count
 
 
-def matches(true: np.ndarray, found: np.ndarray, arm: np.ndarray) -> tuple[int, int]:
+def solve(equations: Equations, draw: Callable[[], np.ndarray], seconds: float) -> tuple[np.ndarray, int]:
+    """The rows that explain the statistics best, from as many starts as there is time for."""
+    until, best, total = time.monotonic() + seconds, (draw(), np.inf), 0
+    while time.monotonic() < until:
+        began, values = time.monotonic(), draw()
+        for exponent, share in PHASES:
+            equations.weigh(exponent)
+            values, count = descend(equations, values, began + share * (until - began))
+            total += count
+        equations.weigh(0.0)
+        reached = equations.value(values)
+        best = (values, reached) if reached < best[1] else best
+    return best[0], total
+
+
+def matches(true: np.ndarray, found: np.ndarray, arm: np.ndarray) -> np.ndarray:
     """The numbers of true rows with a recovered row within 0.01 and 0.1 sd in all columns."""
     hits = np.zeros(2, dtype=int)
     for which in (0, 1):
         gaps = np.abs(true[arm == which][:, None] - found[arm == which][None]).max(axis=2)
         pairs = linear_sum_assignment(np.minimum(gaps, 0.3))
         hits += [int((gaps[pairs] < limit).sum()) for limit in (NEARER, NEAR)]
-    return int(hits[0]), int(hits[1])
+    return hits
+
+
+def attack(adoption: Adoption, parts: list[Known], options: argparse.Namespace) -> None:
+    rows, count = adoption.rows, adoption.count
+    true = np.column_stack([rows.covariates, rows.outcome])[:count]
+    arm = np.asarray(rows.treatment)[:count]
+    rng, found, steps = np.random.default_rng(options.seed + 1), true.copy(), 0
+    for which in (None,) if options.together else (0, 1):
+        equations = Equations(adoption, parts, which)
+        own = true[equations.people]
+        root, mean = np.linalg.cholesky(np.cov(own.T)), own.mean(axis=0)
+
+        def draw(size: Any = own.shape, root: Any = root, mean: Any = mean) -> np.ndarray:
+            return mean + rng.standard_normal(size) @ root.T
+
+        print(f"{equations.count} equations for {own.size} unknown values", flush=True)
+        found[equations.people], taken = solve(equations, draw, options.seconds)
+        steps += taken
+    guess = np.column_stack([rng.choice(column, count) for column in true.T])
+    nearer, near = matches(true, found, arm)
+    cells = (count, options.limits, steps, nearer, near, matches(true, guess, arm)[1])
+    print(" | ".join(str(cell) for cell in cells), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--people", type=int, nargs="+", default=[20, 60, 120, 300])
-    parser.add_argument("--limits", choices=("on", "off"), default="off")
-    parser.add_argument(
-        "--questions", type=int, default=12, help="number of θ of the transcript that are used"
-    )
-    parser.add_argument("--seconds", type=float, default=90.0, help="time for each size, all starts together")
+    parser.add_argument("--people", type=int, nargs="+", default=[120, 300, 1000])
+    parser.add_argument("--limits", choices=LIMITS, default="default")
+    parser.add_argument("--method", default="fedci")
+    parser.add_argument("--settings", type=json.loads, default={"structure": "projection", "draws": 40})
+    parser.add_argument("--stages", nargs="+", default=["ridge", "projection"])
+    parser.add_argument("--questions", type=int, default=12, help="most θ of a stage that are used")
+    parser.add_argument("--seconds", type=float, default=90.0, help="time for each arm")
+    parser.add_argument("--together", action="store_true", help="solve for both arms at once")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    print("people | limits | starts | iterations | misfit | within 0.01 sd | within 0.1 sd | guessing")
+    print("people | limits | steps | within 0.01 sd | within 0.1 sd | guessing, within 0.1 sd")
     for people in options.people:
-        adoption, heard = transcript(people, LIMITS if options.limits == "on" else NONE, options.seed)
-        rows = adoption.rows
-        true = np.column_stack([rows.covariates, rows.outcome])[:people]
-        arm = np.asarray(rows.treatment)[:people]
-        differences = residuals(adoption, heard, options.questions)
-        rng = np.random.default_rng(options.seed + 1)
-        until, starts, total = time.monotonic() + options.seconds, 0, 0
-        best: tuple[np.ndarray, float] = (true, np.inf)
-        while time.monotonic() < until:
-            found, misfit, count = descend(differences, rng.standard_normal(true.size), until)
-            starts, total = starts + 1, total + count
-            best = (found, misfit) if misfit < best[1] else best
-        nearer, near = matches(true, best[0].reshape(true.shape), arm)
-        guess = np.column_stack([rng.choice(column, people) for column in true.T])
-        guessed = matches(true, guess, arm)
-        cells = (people, options.limits, starts, total, f"{best[1]:.1e}", nearer, near, f"{guessed}")
-        print(" | ".join(str(cell) for cell in cells), flush=True)
+        limits = LIMITS[options.limits]
+        adoption, heard = transcript(people, limits, options.method, options.settings, options.seed)
+        parts = [known(adoption, heard, stage, options.questions) for stage in options.stages]
+        attack(adoption, [part for part in parts if part is not None], options)
 
 
 if __name__ == "__main__":

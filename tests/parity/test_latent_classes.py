@@ -14,6 +14,7 @@ from oracle import latent_classes as oracle
 from unpooled.methods.causal_rff.classes import em, gibbs, mixture
 from unpooled.methods.causal_rff.classes.cells import PRIOR_LEVELS, Component, Counted, Variances, make_cells
 from unpooled.methods.causal_rff.classes.log_likelihoods import (
+    PARTS,
     Classes,
     ClassLogLikelihoods,
     ColumnKinds,
@@ -182,6 +183,32 @@ def test_the_bound_never_falls(binary: bool) -> None:
     # The best model's bound: every model's own never falls, so neither does their largest.
     assert np.all(np.diff(bounds) > -1e-8)
     assert bounds[-1] > bounds[0] + 1.0
+
+
+def test_what_is_withheld_is_missing_from_all_sums_alike() -> None:
+    """Means by class stay means of people, however many cells of arm and class are too small to be sent."""
+    made = people(False)
+    covariates = np.column_stack([made["ones"] - 0.5, made["numbers"]])
+    rows = make_rows(covariates, made["w"].astype(float), made["y"], fold=np.zeros(70), site=0, least=5.0)
+    stage = Classes(COLUMNS, outcome(False), drawn=False)
+    said = as_draws(begun(mixture.make_mixture(6, COLUMNS, binary=False), [6]).likelihoods, 6)
+    one = {"fold": np.array([-1]), "temper": np.array([1.0]), "views": said.shared}
+    asked = Parameters(fixed=one, per_site={name: part[:, 0] for name, part in said.by_site.items()})
+    found = jax.tree.map(lambda leaf: leaf[0], one_by_one(_statistics, asked, stage, rows))
+    count = found.per_site["people"].sum(axis=0)
+    assert count.min() < 1e-9 < count.max()
+    assert count.sum() < 70.0 - 1e-6
+    assert np.all(np.abs(found.summed["numbers"]) <= count[:, None] * np.abs(made["numbers"]).max() + 1e-9)
+    assert np.all(found.summed["square"] <= [np.sum(made["y"][made["w"] == w] ** 2) for w in (0, 1)])
+
+
+def test_draws_of_classes_without_people_stay_within_the_bounds_of_a_question() -> None:
+    start = begun(mixture.make_mixture(3, COLUMNS, binary=False), [3]).likelihoods
+    far = start._replace(centre=1e3 * start.centre, weight=1e6 * start.weight, outcome=start.outcome - 1e4)
+    said = as_draws(far, 3)
+    for name, part in {**said.shared, **said.by_site}.items():
+        assert np.all((part >= PARTS[name][0]) & (part <= PARTS[name][1]))
+    assert np.abs(said.shared["centre"]).max() == PARTS["centre"][1]
 
 
 @pytest.mark.thorough

@@ -69,13 +69,17 @@ _CLASS_AXIS = {"one": -2, "zero": -2, "centre": -2, "weight": -2, "noise": None}
 
 
 def as_draws(likelihoods: ClassLogLikelihoods, classes: int) -> Draws:
-    """The log-likelihoods as draws to be sent: split into shared and by site, without unused classes."""
+    """The log-likelihoods as draws to be sent: split into shared and by site, without unused classes.
+
+    A class without people is drawn from the prior, whose tails reach beyond the bounds of a question; such
+    draws are clipped.
+    """
 
     def first(value: np.ndarray, axis: int | None) -> np.ndarray:
         return value if axis is None else np.take(value, np.arange(classes), axis=axis)
 
     parts = {
-        name: first(np.asarray(part), _CLASS_AXIS.get(name, -1))
+        name: np.clip(first(np.asarray(part), _CLASS_AXIS.get(name, -1)), *PARTS[name])
         for name, part in likelihoods._asdict().items()
     }
     by_site = {name: parts.pop(name) for name in BY_SITE}
@@ -164,20 +168,17 @@ class Classes(Stage):
         arms = jnp.stack([1.0 - rows.treatment, rows.treatment])
         outcome = self.family.seen(rows.outcome)
         ones, numbers = self.columns.ones(rows), self.columns.numbers(rows)
-        whole = large_enough(share.T, rows.least)[:, None]
-        by_arm = large_enough(arms[:, None, :] * share.T, rows.least)
+        # Withheld cells of arm and class are missing from all sums alike, so that means stay means.
+        share = share * large_enough(arms[:, None, :] * share.T, rows.least)[rows.treatment.astype(int)]
         return Statistics(
             {
-                "ones": whole * (share.T @ ones),
-                "numbers": whole * (share.T @ numbers),
-                "squares": whole * (share.T @ numbers**2),
-                "square": arms @ (use * outcome**2),
+                "ones": share.T @ ones,
+                "numbers": share.T @ numbers,
+                "squares": share.T @ numbers**2,
+                "square": arms @ (share.sum(axis=1) * outcome**2),
                 "entropy": entropy,
             },
-            {
-                "people": by_arm * (arms @ share),
-                "outcome": by_arm * ((arms * outcome) @ share),
-            },
+            {"people": arms @ share, "outcome": (arms * outcome) @ share},
         )
 
 
