@@ -106,11 +106,17 @@ def _answer(site: Site, question: Message) -> Reply:
 
 
 def in_single_precision(reply: R) -> R:
-    """The reply with statistics of seven digits: as many as a fit needs, in half the bytes."""
+    """The reply with statistics of seven digits: as many as a fit needs, in half the bytes.
+
+    Numbers that are too small or too large for single precision are sent in double.
+    """
 
     def narrowed(leaf: object) -> object:
-        double = isinstance(leaf, np.ndarray | jax.Array) and leaf.dtype == np.float64
-        return np.asarray(leaf, np.float32) if double else leaf
+        if not isinstance(leaf, np.ndarray | jax.Array) or leaf.dtype != np.float64:
+            return leaf
+        sizes = np.abs(np.asarray(leaf))
+        sizes = sizes[sizes > 0.0]
+        return np.asarray(leaf, np.float32) if np.all((sizes > 1e-35) & (sizes < 1e35)) else leaf
 
     if isinstance(reply, Replies):
         return replace(reply, replies=tuple(in_single_precision(part) for part in reply.replies))

@@ -115,6 +115,13 @@ def test_with_limits_statistics_have_seven_digits_and_half_the_bytes() -> None:
     np.testing.assert_allclose(gram[1][:, :, 0], gram[0][:, :, 0], rtol=1e-7)
 
 
+def test_columns_in_very_large_units_keep_their_digits() -> None:
+    table, unit = _table(90), 1e-25
+    site = Site("s", table.assign(a=unit * table["a"]), STUDY.columns, Limits(share=np.inf))
+    cross = answer(site, _questions(site.frame)[2]).sums["cross"]  # type: ignore[union-attr]
+    np.testing.assert_allclose(cross[0, 0], np.sum((unit * table["a"]) ** 2), rtol=1e-6)
+
+
 def test_a_summary_of_many_columns_needs_many_people() -> None:
     site = Site("s", _table(20), STUDY.columns, Limits(share=0.1))
     refusal = answer(site, _questions(site.frame)[1])
