@@ -120,14 +120,23 @@ def test_the_attack_recovers_everybody_of_a_small_group() -> None:
     assert certain_people(table.T @ table) == Counter(map(tuple, flags.tolist()))
 
 
+@pytest.mark.slow
 def test_it_finds_the_counts_of_a_run_without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Folds of an arm of five people, as they were before limits applied to such groups."""
     monkeypatch.setattr(up, "Limits", lambda: NONE)
     assert recovered(transcript(monkeypatch, up.AIPW(draws=20), 30, 7)) >= 25
 
 
-@pytest.mark.parametrize("flags", FLAGS)
-@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rows", "flags"),
+    [
+        # Where the solver takes long, the longest tests have it.
+        pytest.param(rows, flags, marks=[pytest.mark.thorough] * (rows == 120 and flags > 7))
+        for rows in ROWS
+        for flags in FLAGS
+    ],
+)
 def test_no_flag_pattern_can_be_read_off_an_honest_run_of_aipw(
     monkeypatch: pytest.MonkeyPatch, rows: int, flags: int
 ) -> None:
@@ -162,6 +171,7 @@ def test_nor_at_other_sizes(monkeypatch: pytest.MonkeyPatch, model: Any, rows: i
     assert recovered(transcript(monkeypatch, model, rows, flags)) == 0
 
 
+@pytest.mark.slow
 def test_a_small_site_gets_a_coarser_plan_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     model = up.AIPW(draws=20)
     transcript(monkeypatch, model, 120, 7)

@@ -95,6 +95,7 @@ def test_brackets_and_colons_in_names_are_shown_as_they_are(tmp_path):
     assert "[red]x[/nope]" in told.stdout and "bmi [kg/m2] :dog:" in told.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", [pytest.param("ascii", marks=pytest.mark.thorough), "cp1252"])
 def test_letters_the_terminal_lacks_are_replaced(tmp_path, environment, encoding):
     words = ["check", str(odd_study(tmp_path, "\u0141\u00f3d\u017a", "\u03b1"))]

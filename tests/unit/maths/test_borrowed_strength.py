@@ -45,6 +45,7 @@ def _by_changing_outcomes(people: People, prior: PoolingPrior) -> np.ndarray:
     return together / together.sum(axis=1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_shares_are_what_changed_outcomes_do_to_the_fits() -> None:
     found = borrowed_shares(sums_of(PEOPLE), PRIOR)
     np.testing.assert_allclose(found, _by_changing_outcomes(PEOPLE, PRIOR), rtol=1e-9, atol=1e-11)

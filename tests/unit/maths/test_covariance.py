@@ -47,6 +47,7 @@ def test_the_diagonal_of_the_mean_is_what_was_asked_for() -> None:
         np.testing.assert_allclose(mean, [[0.49, 0.4 * 0.77], [0.4 * 0.77, 1.21]], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_divergence_agrees_with_monte_carlo() -> None:
     drawn = stats.wishart(df=float(Q.degrees), scale=scale(Q)).rvs(DRAWS, random_state=3)
     stacked = np.moveaxis(drawn, 0, -1)

@@ -103,6 +103,7 @@ def _textbook(values: np.ndarray) -> np.ndarray:
     return np.array([square[:P].mean(), own[:, 0].mean(), own[:, 1].mean(), np.mean(left**2 + spread)])
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_step_of_the_variances_is_the_textbooks_expectation_maximisation() -> None:
     values = np.array([0.8, 0.3, 1.5, 0.9])
@@ -110,6 +111,7 @@ def test_a_step_of_the_variances_is_the_textbooks_expectation_maximisation() -> 
     np.testing.assert_allclose(step, _textbook(values), rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_the_evidence_never_falls_from_step_to_step() -> None:
     values = jnp.asarray([3.0, 0.01, 2.0, 4.0])

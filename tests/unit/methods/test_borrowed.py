@@ -18,6 +18,7 @@ PEOPLE = RNG.uniform(0.2, 30.0, (SITES, 2 * MOST)) * ACTIVE
 TOTAL = PEOPLE * RNG.uniform(0.1, 0.9, PEOPLE.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "binary", [pytest.param(False, marks=pytest.mark.thorough), True], ids=["numbers", "0/1"]

@@ -43,6 +43,7 @@ class Counting(InProcess):
         return super().exchange(question)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[pytest.mark.slow] * (case in SLOWEST)) for case in CASES]
 )

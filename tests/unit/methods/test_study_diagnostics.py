@@ -102,6 +102,7 @@ def sent(seed: int, people: int, share: float, rarity: float, gaps: float) -> tu
     return said, (w, values)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.integers(0, 10_000), st.sampled_from([6, 12, 16]), st.sampled_from([0.2, 0.5]),

@@ -198,6 +198,7 @@ def test_a_figure_without_numbers_is_an_error(fitted, diagnostics):
             draw(found)
 
 
+@pytest.mark.slow
 def test_matplotlib_is_imported_only_when_something_is_drawn():
     program = (
         "import sys, unpooled as up; assert 'matplotlib' not in sys.modules; print(up.plot.forest.__name__)"

@@ -122,6 +122,7 @@ def test_a_scaling_that_is_none_is_refused(changes: dict[str, Any]) -> None:
     assert site.adopted is None
 
 
+@pytest.mark.slow
 def test_the_coordinator_is_told_which_columns_a_site_leaves_out() -> None:
     found = run_study(STUDY, InProcess(open_sites(STUDY, {"north": table(0), "south": table(1)}, Limits())))
     assert found.notes == tuple(
