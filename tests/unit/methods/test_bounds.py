@@ -17,7 +17,7 @@ from unpooled.disclosure.limits import NONE
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import MessageError
 from unpooled.methods.fedci import METHOD
-from unpooled.methods.fedci.bounds import FIXED, MARGIN, WEIGHTS, limits_of
+from unpooled.methods.fedci.bounds import ARMS, FIXED, MARGIN, WEIGHTS, limits_of
 from unpooled.methods.fedci.fit import draw_about
 from unpooled.methods.fedci.subsample import Subsampled
 from unpooled.methods.method import with_settings
@@ -93,7 +93,7 @@ def test_every_stage_bounds_the_hyperparameters_in_its_question() -> None:
     assert set(held_out.bounds()) >= {*one.structure.bounds(), *other.structure.bounds(), *WEIGHTS}
     fitted = [{"free": _one(_start(each)), "beta": np.zeros((1, 2, 4))} for each in (one, other)]
     check_parameters(held_out, Parameters(fixed={"fitted": tuple(fitted)}))
-    for changed in ({"free": _one(far)}, {"beta": np.full((1, 2, 4), 1e5)}, {"site": np.zeros((1, 2))}):
+    for changed in ({"free": _one(far)}, {"beta": np.full((1, 2, 4), 1e7)}, {"site": np.zeros((1, 2))}):
         with pytest.raises(MessageError):
             check_parameters(held_out, Parameters(fixed={"fitted": (fitted[1], fitted[0] | changed)}))
 
@@ -101,9 +101,16 @@ def test_every_stage_bounds_the_hyperparameters_in_its_question() -> None:
 def test_values_that_are_addressed_to_one_site_are_bounded_too() -> None:
     average = _stages("projection")["effect/projection"]
     check_parameters(average, Parameters(per_site={"site_shift": np.full((3, 2), 99.0)}))
-    for value in (101.0, np.nan):
+    for value in (2e6, np.nan):
         with pytest.raises(MessageError):
             check_parameters(average, Parameters(per_site={"site_shift": np.array([0.0, value])}))
+
+
+def test_weights_as_large_as_the_prior_allows_are_answered() -> None:
+    """With the largest scales of the arms, ten prior sds are still within the bounds."""
+    largest = 10.0 * (np.exp(ARMS[1][[0, 2]]).max() + ARMS[1][1])
+    average = _stages("projection")["effect/projection"]
+    check_parameters(average, Parameters(fixed={"beta": np.full((1, 4, 2, 38), largest)}))
 
 
 def test_the_extent_of_a_question_is_told_by_parameter() -> None:

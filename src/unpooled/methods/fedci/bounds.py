@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from unpooled.protocol.records import Arrays
-from unpooled.protocol.stage import ANY, FOLD, LINEAR, Bounds
+from unpooled.protocol.stage import ANY, FOLD, Bounds
 
 
 def _between(lowest: float | list[float], highest: float | list[float]) -> tuple[np.ndarray, np.ndarray]:
@@ -33,8 +33,11 @@ CLOSENESS = _between(-5.0, 5.0)
 
 FIXED: Bounds = {"fold": FOLD, "rows": (0.0, 1e9), "direction": DIRECTION, "noise": NOISE}
 """Bounds of the values that accompany the hyperparameters: held-out fold, and centres of priors."""
-WEIGHTS: Bounds = {"beta": LINEAR, "site_shift": LINEAR, "key": ANY}
-"""Bounds of draws of the weights and of the site's shift."""
+WEIGHT = (-1e6, 1e6)
+WEIGHTS: Bounds = {"beta": WEIGHT, "site_shift": WEIGHT, "key": ANY}
+"""Bounds of draws of the weights and of the site's shift. They are wide, because draws are as large as the
+prior scales allow. Predictions are linear in them, and how many people a sum of predictions rests on does not
+depend on their scale."""
 
 MARGIN = 2e-3
 """How far within the bounds the coordinator stays, so that finite differences do not leave them."""
