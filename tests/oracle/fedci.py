@@ -336,6 +336,22 @@ def factor(contributions: np.ndarray, least: float) -> float:
     return float(np.clip((rests_on(contributions) / least - 1.0) / 0.2, 0.0, 1.0)) if least else 1.0
 
 
+def capped(values: np.ndarray, least: float) -> np.ndarray:
+    """Values ≥ 0 capped at the largest c for which Σ min(v, c)² / c² exceeds `least`.
+
+    With the k largest values capped, k + Σ_rest v²/c² = least, so that c² = Σ_rest v² / (least − k).
+    """
+    if rests_on(values**2) > least:
+        return values
+    ordered = np.sort(values)[::-1]
+    for capped_people in range(1, int(least) + 1):
+        rest = float(np.sum(ordered[capped_people:] ** 2))
+        cap = np.sqrt(rest / (least - capped_people)) if capped_people < least else 0.0
+        if cap >= ordered[capped_people]:
+            return np.minimum(values, cap)
+    return np.zeros_like(values)
+
+
 def counts(basis: np.ndarray, least: float) -> np.ndarray:
     """How much the people of one arm count, person by person: two passes of a smooth maximum of shares."""
     weights = np.ones(len(basis))

@@ -24,13 +24,13 @@ def aggregate(replies: Mapping[str, Reply]) -> Message:
     for site, reply in replies.items():
         if isinstance(reply, Refusal):
             raise _as_error(site, reply)
-    replies = {site: in_double_precision(reply) for site, reply in replies.items()}
     first = next(iter(replies.values()))
     if isinstance(first, Replies):
         parts = [
             {site: _part(reply, i) for site, reply in replies.items()} for i in range(len(first.replies))
         ]
         return Replies(tuple(aggregate(part) for part in parts))
+    replies = {site: in_double_precision(reply) for site, reply in replies.items()}
     require_alike({site: vars(reply) for site, reply in replies.items() if reply.added})
     return type(first).combine(replies)
 

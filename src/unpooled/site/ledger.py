@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from typing import NamedTuple
 
 from unpooled.disclosure.asked import extent
 from unpooled.disclosure.reveals import revealed, shapes
@@ -56,14 +55,6 @@ OF_STAGES = tuple(kind.__name__ for kind in (Statistics, Gradient, Replies))
 """Kinds of replies that depend on how a study was adopted."""
 
 
-class Place(NamedTuple):
-    """Where a reply is kept: its line, its digest, and its kind."""
-
-    line: int
-    digest: str
-    kind: str
-
-
 class Ledger:
     """Writes the ledger; several may be open at once, and a lock lets one of them write at a time.
 
@@ -75,10 +66,10 @@ class Ledger:
         if not exists(self._path):
             create(self._path)
         self._key = read_key(self._path)
-        self._answered: dict[tuple[str, str], Place] = {}
-        """The reply to each question that was answered, by study and question."""
+        self._answered: dict[tuple[str, str, str], tuple[int, str]] = {}
+        """Line and digest of the reply to each question, by study, adoption and question."""
         self._adopted: dict[str, str] = {}
-        """The question by which each study was adopted last."""
+        """The question by which each study was last adopted."""
         with self._alone() as file:
             head = self._repaired(file)
             file.seek(0)
@@ -151,8 +142,9 @@ class Ledger:
         """
         with self._alone() as file:
             self._settled(file)
-        found = self._answered.get((study, asked))
-        return None if found is None else read_reply(self._path, found.line, found.digest)
+        adopted = self._adopted.get(study, "")
+        found = self._answered.get((study, adopted, asked)) or self._answered.get((study, "", asked))
+        return None if found is None else read_reply(self._path, *found)
 
     @contextmanager
     def _alone(self) -> Iterator[FileIO]:
@@ -215,19 +207,14 @@ class Ledger:
         for entry in found:
             if entry.refused:
                 continue
-            if entry.kind == Adopted.__name__ and self._adopted.get(entry.study) != entry.asked:
+            if entry.kind == Adopted.__name__:
                 self._adopted[entry.study] = entry.asked
-                self._forget_statistics(entry.study)
-            place = Place(entry.number, entry.digest, entry.kind)
-            self._answered.setdefault((entry.study, entry.asked), place)
+            key = entry.study, self._adoption(entry.study, entry.kind), entry.asked
+            self._answered.setdefault(key, (entry.number, entry.digest))
 
-    def _forget_statistics(self, study: str) -> None:
-        """A study that starts again without a site has other units, hence other answers."""
-        self._answered = {
-            key: place
-            for key, place in self._answered.items()
-            if key[0] != study or place.kind not in OF_STAGES
-        }
+    def _adoption(self, study: str, kind: str) -> str:
+        """The adoption that a reply of this kind depends on: after a site is lost, the units are others."""
+        return self._adopted.get(study, "") if kind in OF_STAGES else ""
 
 
 def _after(head: Head, entry: Entry) -> Head:

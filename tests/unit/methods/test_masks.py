@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +16,7 @@ from oracle.world import scaling_of
 from unpooled.maths.kernels import JITTER, line_features
 from unpooled.maths.linear_algebra import unpack
 from unpooled.methods.fedci import METHOD
-from unpooled.methods.fedci.effects import WeightDraws, as_averaged, as_sent
+from unpooled.methods.fedci.effects import GaussianProcessAverage, HeldOutErrors, WeightDraws, as_sent
 from unpooled.methods.fedci.model import GRID
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import make_rows
@@ -151,18 +152,67 @@ def test_masks_have_no_gradient(structure: str, exact: bool) -> None:
     assert any(np.any(np.asarray(leaf) != 0.0) for leaf in jax.tree.leaves(found))
 
 
-def test_predictions_use_the_factors_of_the_sums_and_averages_their_own() -> None:
+def test_predictions_use_the_factors_of_the_sums() -> None:
     evidence, rows = _evidence("projection", True), _rows(LEAST)
     free = _points(evidence)[3]
-    features = np.asarray(evidence.structure.features(free, rows.covariates))[:N]
-    draws = WeightDraws(free, jnp.ones((1, 2, features.shape[1])), jnp.zeros((1, 2)))
+    draws = WeightDraws(free, jnp.ones((1, 2, 1 + D + 2 * len(GRID))), jnp.zeros((1, 2)))
     weights = rows.present * (rows.fold != 1)
     np.testing.assert_array_equal(
         as_sent(evidence, draws, rows, weights).beta[0], evidence.kept(free, rows, weights)
     )
-    factors = [1.0] * (1 + D) + [oracle.factor(v, LEAST) for v in np.abs(features).T[1 + D :]]
-    assert min(factors) < 1.0
-    for beta in as_averaged(evidence, draws, rows).beta[0]:
-        np.testing.assert_allclose(beta, factors, rtol=1e-9)
-    nothing = as_averaged(evidence, draws, _rows(0.0))
-    np.testing.assert_array_equal(nothing.beta, draws.beta)
+
+
+def _singling_out(features: np.ndarray, person: int) -> np.ndarray:
+    """The weights under which this person has the largest share of a sum of squares, made large."""
+    gram = features.T @ features + 1e-6 * np.eye(features.shape[1])
+    weights = np.linalg.solve(gram, features[person])
+    return 1e4 * weights / np.abs(weights).max()
+
+
+def test_no_weights_of_the_features_make_an_average_rest_on_few_people() -> None:
+    evidence = _evidence("projection", True)
+    stage, free = GaussianProcessAverage(evidence), _points(evidence)[0]
+    features = np.asarray(evidence.structure.features(free, jnp.asarray(X)))
+    fixed, few = {"key": jax.random.key_data(jax.random.key(0))}, 0
+    statistics = eqx.filter_jit(stage.statistics)
+    for person in range(N):
+        weights = _singling_out(features, person)
+        beta = jnp.zeros((1, 2, len(weights))).at[0, 1].set(weights)
+        asked = Parameters(free, {**fixed, "beta": beta}, {"site_shift": jnp.zeros((1, 2))})
+        found = statistics(asked, _rows(LEAST)).per_site["effect"][0]
+        effect = features @ weights
+        deviation = effect - np.median(effect)
+        factor = np.clip(oracle.rests_on(np.abs(deviation)) / LEAST - 1.0, 0.0, 1.0)
+        few += factor < 1.0
+        np.testing.assert_allclose(found, np.median(effect) + factor * deviation.mean(), rtol=1e-6)
+        plain = statistics(asked, _rows(0.0)).per_site["effect"][0]
+        np.testing.assert_allclose(plain, effect.mean(), rtol=1e-6)
+    assert few
+
+
+def test_no_weights_of_the_features_make_held_out_errors_rest_on_few_people() -> None:
+    evidence = _evidence("projection", True)
+    stage, free, rows = HeldOutErrors((evidence,)), _points(evidence)[0], _rows(LEAST)
+    features = np.asarray(evidence.structure.features(free, rows.covariates))
+    statistics, few = eqx.filter_jit(stage.statistics), 0
+    fold = np.asarray(rows.fold)[:N]
+    for person in range(0, N, 3):
+        weights = _singling_out(features[:N], person)
+        beta = jnp.asarray(np.broadcast_to(weights, (4, 2, len(weights))))
+        each = jax.tree.map(lambda leaf: jnp.stack([leaf] * 4), free)
+        asked = Parameters(
+            fixed={"fitted": ({"free": each, "beta": beta},)}, per_site={"site_shift": (jnp.zeros((4, 2)),)}
+        )
+        found = np.asarray(statistics(asked, rows).summed["products"])[:, 0, 0]
+        factors = [np.asarray(evidence.kept(free, rows, rows.present * (rows.fold != f))) for f in range(4)]
+        own = np.stack([factors[f][int(w)] for f, w in zip(fold, W, strict=True)])
+        error = Y - np.sum(features[:N] * own * weights, axis=1)
+        for arm in (0, 1):
+            mine = error[arm == W]
+            centre = np.median(mine)
+            capped = oracle.capped(np.abs(mine - centre), LEAST)
+            few += oracle.rests_on((mine - centre) ** 2) <= LEAST
+            assert oracle.rests_on(capped**2) > LEAST * (1.0 - 1e-6)
+            sent = centre + np.sign(mine - centre) * capped
+            np.testing.assert_allclose(found[arm], np.sum(sent**2), rtol=1e-5)
+    assert few

@@ -36,8 +36,7 @@ FIXED: Bounds = {"fold": FOLD, "rows": (0.0, 1e9), "direction": DIRECTION, "nois
 WEIGHT = (-1e6, 1e6)
 WEIGHTS: Bounds = {"beta": WEIGHT, "site_shift": WEIGHT, "key": ANY}
 """Bounds of draws of the weights and of the site's shift. They are wide, because draws are as large as the
-prior scales allow. Predictions are linear in them, and how many people a sum of predictions rests on does not
-depend on their scale."""
+prior scales allow; the stages see to it that no combination of features singles people out."""
 
 MARGIN = 2e-3
 """How far within the bounds the coordinator stays, so that finite differences do not leave them."""

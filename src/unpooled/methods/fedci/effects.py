@@ -3,8 +3,8 @@
 Given one draw of the hyperparameters θ and J draws of (β, g), an effect has a mean per draw and a variance
 from the site's remainder process and the noise: for known outcomes by Lemma 2, for new people by the
 conditional of the Gaussian process. The module holds these conditionals, and the stages that return average
-effects and held-out errors. Effects that stay at the site use all features; in what leaves it, features that
-rest on too few people are left out (`masks`).
+effects and held-out errors. Effects that stay at the site are exact; averages and errors that leave it rest
+on enough people, whatever weights the features have.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
+from unpooled.disclosure.effective_people import spread_out
 from unpooled.maths.covariance import between_arms
 from unpooled.methods.fedci.bounds import WEIGHTS
-from unpooled.methods.fedci.masks import kept
 from unpooled.methods.fedci.mixture import mix
-from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators, in_use, plain_columns
+from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators, in_use
+from unpooled.models.effects import average
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
@@ -46,13 +47,6 @@ def shared_arms(evidence: Evidence, draws: WeightDraws, covariates: Array) -> Fl
 def as_sent(evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array) -> WeightDraws:
     """The draws with the factors that features have in the site's own sums over the rows with weight 1."""
     return draws._replace(beta=draws.beta * evidence.kept(draws.free, rows, weights))
-
-
-def as_averaged(evidence: Evidence, draws: WeightDraws, rows: Rows) -> WeightDraws:
-    """The draws without the features whose average over the site's people rests on too few of them."""
-    features = evidence.structure.features(draws.free, rows.covariates)
-    contributions = jnp.abs(features.T) * rows.present
-    return draws._replace(beta=draws.beta * kept(contributions, rows.least, plain_columns(rows)))
 
 
 def factual(evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array) -> Float[Array, "j n"]:
@@ -186,10 +180,11 @@ class GaussianProcessAverage(Stage):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         fixed = parameters.fixed
         draws = WeightDraws(parameters.free, fixed["beta"], parameters.per_site["site_shift"])
-        draws = as_averaged(self.evidence, draws, rows)
         # Padding rows have zero weight.
         weights = rows.present / jnp.sum(rows.present)
-        mean = conditional_effect(self.evidence, draws, rows, rows.covariates)[0] @ weights
+        effects = conditional_effect(self.evidence, draws, rows, rows.covariates)[0]
+        # Whatever the weights of the features, the average rests on enough people.
+        mean = average(effects, weights, rows)
         variance = average_variance(self.evidence, draws, rows, weights)
         key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.salt)
         noise = jax.random.normal(key, mean.shape)
@@ -215,6 +210,8 @@ class HeldOutErrors(Stage):
             ]
         )
         weights = arm_indicators(rows.treatment).T * rows.present
+        control, treated = (spread_out(errors, arm, rows.least) for arm in weights)
+        errors = jnp.where(rows.treatment > 0.5, treated, control)
         products = jnp.einsum("an,in,jn->aij", weights, errors, errors)
         return Statistics({"products": products, "count": jnp.sum(weights, axis=1)})
 

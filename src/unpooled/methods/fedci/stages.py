@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
-from unpooled.disclosure.effective_people import capped
+from unpooled.disclosure.effective_people import TINY, capped
 from unpooled.maths.covariance import between_arms
 from unpooled.maths.linear_algebra import pack, unpack
 from unpooled.maths.regression import RegressionPosterior, RegressionSums, posterior
@@ -135,10 +135,8 @@ class KernelEvidence(Evidence):
         stacked = jnp.concatenate([design, (rows.outcome * weights)[:, None]], axis=1)
         whitened, log_determinant = self.whiten(free, rows, weights, stacked)
         factor = self._masks(design, whitened[:, :-1], rows)
-        outcome = whitened[:, -1]
-        size = jnp.abs(outcome)
         # Whitened, a person's outcome may stand out although it did not before.
-        outcome = outcome * jax.lax.stop_gradient(capped(size, rows.least) / jnp.where(size > 0.0, size, 1.0))
+        outcome = whitened[:, -1] * _cap(whitened[:, -1], rows.least)
         whitened = jnp.column_stack([whitened[:, :-1] * factor.reshape(-1), outcome])
         products = whitened.T @ whitened
         gram, moment = products[:-1, :-1], products[:-1, -1]
@@ -214,6 +212,12 @@ class KernelEvidence(Evidence):
             site_gram=per_site["gram"],
             site_moment=per_site["moment"],
         )
+
+
+def _cap(values: Array, least: Array) -> Array:
+    """The factors at which the squares of the values rest on more than `least` people."""
+    sizes = jnp.abs(values)
+    return jax.lax.stop_gradient(capped(sizes, least) / jnp.where(sizes > TINY, sizes, 1.0))
 
 
 class Ridge(Stage):
