@@ -121,13 +121,6 @@ def test_the_attack_recovers_everybody_of_a_small_group() -> None:
 
 
 @pytest.mark.slow
-def test_it_finds_the_counts_of_a_run_without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folds of an arm of five people, as they were before limits applied to such groups."""
-    monkeypatch.setattr(up, "Limits", lambda: NONE)
-    assert recovered(transcript(monkeypatch, up.AIPW(draws=20), 30, 7)) >= 25
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "flags"),
     [
@@ -152,6 +145,18 @@ OTHERS = {
     "causal_rff": up.CausalRFF(draws=20, frequencies=4, classes=2, starts=1, rounds=5, sweeps=3),
     "causal_fi": up.CausalFI(draws=20, sweeps=6),
 }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["aipw", *(pytest.param(name, marks=pytest.mark.thorough) for name in OTHERS)]
+)
+def test_the_attack_recovers_people_from_a_run_without_limits(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Folds of an arm of five people, as they were before limits applied to such groups."""
+    monkeypatch.setattr(up, "Limits", lambda: NONE)
+    assert recovered(transcript(monkeypatch, {"aipw": up.AIPW(draws=20), **OTHERS}[name], 30, 7)) >= 25
 
 
 @pytest.mark.slow

@@ -37,7 +37,20 @@ def show_review(found: Review, standing: Standing) -> None:
     for kind, reveals in found.leaving.items():
         leaving.add_row(plain(kind), plain(reveals))
     console.print(leaving)
+    console.print(f"\n{_what_follows(found)}", highlight=False, soft_wrap=True)
     _show_refusals(console, found)
+
+
+def _what_follows(found: Review) -> str:
+    """Whether rows could be worked out from all that leaves, by somebody determined to."""
+    sent = f"About {found.numbers:,} numbers at most would leave, about {found.values:,} values in the table."
+    if found.numbers <= found.values:
+        return f"{sent} From fewer numbers than values, rows do not follow in general."
+    people = -(-found.numbers * found.rows // found.values)
+    return (
+        f"{sent} From more numbers than values, a determined coordinator could work out rows: approve only "
+        f"if it is trusted with them. There would be fewer from {people:,} people on."
+    )
 
 
 def _facts(found: Review, standing: Standing) -> dict[str, str]:
@@ -107,6 +120,8 @@ def review_as_json(found: Review, standing: Standing) -> dict[str, object]:
         "refusals": found.refusals,
         "notes": list(found.notes),
         "smallest_arms": found.smallest_arms,
+        "numbers": found.numbers,
+        "values": found.values,
         "decision": None if decision is None else _word(decision.approved),
         "changed": list(standing.changed),
     }

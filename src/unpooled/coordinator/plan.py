@@ -63,6 +63,16 @@ def smallest_arms(study: Study, scaling: Scaling, limits: Limits) -> dict[str, i
     return found
 
 
+def most_numbers(study: Study, scaling: Scaling) -> int:
+    """About how many numbers a site sends at most: the products of all features in both arms, at every θ."""
+    method = methods.find(study.method.name)
+    settings = methods.settings_of(method, study.method.settings)
+    context = method.context(settings, scaling, study.seed)
+    features, stages = method.features(settings, context), method.stages(settings, context)
+    asked = sum(count for name, count in method.budget(settings, context).items() if name in stages)
+    return asked * features * (features + 1)
+
+
 def _problems(agreement: Agreement, features: int, folds: int) -> Mapping[str, str]:
     found = {
         site: group_problem(agreement.limits[site], features, tuple(described.arms.values()), folds)

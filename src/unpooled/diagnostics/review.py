@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unpooled.coordinator.agreement import Agreement
-from unpooled.coordinator.plan import smallest_arms
+from unpooled.coordinator.plan import most_numbers, smallest_arms
 from unpooled.data import describe
 from unpooled.data.model_matrix import encode
 from unpooled.diagnostics.preview import first_questions, planned, refused
@@ -42,6 +42,10 @@ class Review:
     """What the coordinator would have to change in the study because of this site's limits."""
     smallest_arms: dict[str, int]
     """By plan, in words: from how many people in the smaller arm on this site answers."""
+    numbers: int
+    """About how many numbers would leave the site at most."""
+    values: int
+    """The number of values in the columns of the study: what these numbers are about."""
 
 
 def review(study: Study, site: Site) -> Review:
@@ -63,6 +67,8 @@ def review(study: Study, site: Site) -> Review:
         refused(site, first_questions(plan, agreement), site.limits),
         plan.notes,
         smallest_arms(study, scaling, site.limits),
+        most_numbers(plan.study, scaling),
+        len(site.frame) * (2 + len(site.columns.covariates) + len(site.columns.incomplete)),
     )
 
 

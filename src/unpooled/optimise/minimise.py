@@ -41,7 +41,7 @@ def minimise(
         if converged or stopping.evaluations - spent < 2:
             return replace(found, evaluations=spent, history=tuple(history), slopes=tuple(slopes))
         whole, its_fixed = (jax.tree.map(lambda leaf: np.asarray(leaf)[0], tree) for tree in (free, fixed))
-        hessian = yield from curvature(name, objective, whole, its_fixed)
+        hessian = yield from curvature(name, objective, whole, its_fixed, two_sided=False)
         axes, spent, trusted = np.stack([curved_axes(hessian)] * len(axes)), spent + 1, True
 
 

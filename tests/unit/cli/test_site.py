@@ -111,10 +111,10 @@ def test_as_json_a_review_is_one_object_and_asks_nothing(folder, asked):
     assert decided["hash"] == found["hash"]
 
 
-@pytest.mark.parametrize("method", ["causal_rff", "causal_fi"])
-def test_every_method_can_be_reviewed(method, tmp_path):
-    rng = np.random.default_rng(0)
-    rows = 400
+@pytest.fixture
+def several_kinds(tmp_path):
+    """Write a study with columns of all kinds, and return the words that review it at its site."""
+    rng, rows = np.random.default_rng(0), 400
     table = pd.DataFrame(
         {
             "w": np.arange(rows) % 2,
@@ -128,16 +128,33 @@ def test_every_method_can_be_reviewed(method, tmp_path):
         }
     )
     table.to_csv(tmp_path / "north.csv", index=False)
-    incomplete = 'incomplete = ["smoking", "never"]\n' if method == "causal_fi" else ""
-    (tmp_path / "study.toml").write_text(
-        '[columns]\ntreatment = "w"\noutcome = "y"\ncovariates = ["age", "sex", "city", "same"]\n'
-        f'{incomplete}[method]\nname = "{method}"\n'
-    )
     SiteFolder.create(tmp_path / "north", "north", Source(path=str(tmp_path / "north.csv")))
-    told = run("review", tmp_path / "study.toml", "--folder", tmp_path / "north", "--approve")
+
+    def write(method):
+        incomplete = 'incomplete = ["smoking", "never"]\n' if method == "causal_fi" else ""
+        (tmp_path / "study.toml").write_text(
+            '[columns]\ntreatment = "w"\noutcome = "y"\ncovariates = ["age", "sex", "city", "same"]\n'
+            f'{incomplete}[method]\nname = "{method}"\n'
+        )
+        return "review", tmp_path / "study.toml", "--folder", tmp_path / "north"
+
+    return write
+
+
+@pytest.mark.parametrize("method", ["causal_rff", "causal_fi"])
+def test_every_method_can_be_reviewed(method, several_kinds):
+    told = run(*several_kinds(method), "--approve")
     assert told.exit_code == 0, told.output
     assert "no refusals" in told.stdout
     assert ("missing patterns" in told.stdout) == (method == "causal_fi")
+
+
+@pytest.mark.parametrize(("method", "words"), [("aipw", "do not follow"), ("fedci", "trusted with them")])
+def test_a_review_says_whether_rows_could_follow_from_all_that_leaves(method, words, several_kinds):
+    assert words in run(*several_kinds(method), "--refuse").stdout
+    found = json.loads(run(*several_kinds(method), "--json").stdout)
+    assert found["values"] == 400 * 6
+    assert (found["numbers"] > found["values"]) == (method == "fedci")
 
 
 def test_a_study_for_other_tables_is_told_as_an_error(folder, asked):

@@ -180,11 +180,23 @@ def test_in_curved_units_a_bowl_is_round_and_a_plain_is_not_run_across() -> None
     np.testing.assert_allclose(sorted(np.linalg.norm(axes, axis=0)), [0.1, 1 / 3, 1.0], rtol=1e-9)
 
 
-def test_the_curvature_of_a_quadratic_is_its_matrix(drive: Any, stages: Any) -> None:
-    at = {"at": np.array([0.3, -0.8])}
-    hessian, rounds = drive(curvature("pull", stages["pull"], at, {"weight": np.array(2.0)}))
+@pytest.mark.parametrize("two_sided", [False, True])
+def test_the_curvature_of_a_quadratic_is_its_matrix(drive: Any, stages: Any, two_sided: bool) -> None:
+    at, fixed = {"at": np.array([0.3, -0.8])}, {"weight": np.array(2.0)}
+    hessian, rounds = drive(curvature("pull", stages["pull"], at, fixed, two_sided=two_sided))
     np.testing.assert_allclose(hessian, 12.0 * np.eye(2), rtol=1e-6, atol=1e-6)
     assert len(rounds) == 2
+
+
+def test_two_sided_differences_allow_for_a_bend(drive: Any, stages: Any) -> None:
+    x, y = 0.7, -0.4
+    exact = 100.0 * np.array([[1200 * x**2 - 400 * y + 2, -400 * x], [-400 * x, 200]])
+    error = {}
+    for two_sided in (False, True):
+        at = {"at": np.array([x, y])}
+        hessian, _ = drive(curvature("valley", stages["valley"], at, {}, two_sided=two_sided))
+        error[two_sided] = np.abs(hessian / exact - 1.0).max()
+    assert error[True] < 1e-6 < 1e-4 < error[False]
 
 
 @pytest.mark.parametrize("rule", ["adam", "adagrad"])

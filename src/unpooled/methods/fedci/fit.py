@@ -219,7 +219,7 @@ def _mode(
     """The mode and its precision; after a subsample, the minimum is refined on all people."""
     best = jax.tree.map(lambda leaf: leaf[0], minima.free)
     fixed = _of_all(replace(start, rows=share * start.rows))
-    hessian = yield from curvature(_first(name, share), evidence, best, fixed)
+    hessian = yield from curvature(_first(name, share), evidence, best, fixed, two_sided=True)
     prior = prior_curvature(evidence.structure, best, fixed)
     if share < 1.0:
         hessian = prior + (hessian - prior) / share

@@ -99,8 +99,9 @@ class FedCIMethod:
             size = 1 + sum(np.size(leaf) for leaf in start.values())
             evaluations = settings.evaluations or evidence.structure.evaluations
             draws = -(-settings.draws // evidence.structure.draws_per_theta)
-            # Evaluations, a Hessian every `STRETCH` of them and one at the mode, refinement, draws.
-            asked = problems * (evaluations + (evaluations // STRETCH + 2) * size) + REFINEMENT + draws
+            # Evaluations, a Hessian every `STRETCH` of them and a two-sided one, refinement, draws.
+            hessians = (evaluations // STRETCH + 3) * size
+            asked = problems * (evaluations + hessians) + REFINEMENT + draws
             found |= {name: asked, subsampled(name): asked, f"effect/{name}": draws}
         return found
 
