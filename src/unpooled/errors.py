@@ -104,6 +104,10 @@ class SiteLost(EngineError):
         )
 
 
+class FailedCheckWarning(UserWarning):
+    """A check of a fit failed, so that its numbers should not be relied on without a closer look."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint that names the known word closest to a misspelt one.
 

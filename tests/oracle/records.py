@@ -99,6 +99,7 @@ def model(
             "weights": {"isotropic": 1.0},
             "structures": {"isotropic": {"objective": 1.5, "evaluations": 3, "history": history}},
         },
+        "fit_checks": (),
         "diagnostic_statistics": None,
         "cost": Cost(
             rounds=3,

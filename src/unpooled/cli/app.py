@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -21,6 +22,7 @@ from unpooled.cli.run import run
 from unpooled.cli.sensitivity import sensitivity
 from unpooled.cli.simulate import simulate
 from unpooled.cli.site import app as site
+from unpooled.errors import FailedCheckWarning
 
 app = typer.Typer(
     name="unpooled",
@@ -57,4 +59,5 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # the terminal's encoding may lack some characters
+    warnings.simplefilter("ignore", FailedCheckWarning)  # `print_result` says which checks failed
     app()

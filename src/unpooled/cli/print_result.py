@@ -11,7 +11,7 @@ from rich.table import Table
 
 from unpooled.cli.progress import readable
 from unpooled.report.json_types import ResultContent
-from unpooled.report.words import sentence
+from unpooled.report.words import failed_checks, sentence
 
 
 def print_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> None:
@@ -21,6 +21,8 @@ def print_result(folder: Path, *, as_json: bool = False, quiet: bool = False) ->
         typer.echo(json.dumps({"folder": str(folder), **content}))
         return
     console = Console(markup=False, emoji=False)  # a column may be named 'bmi [kg/m2]'
+    if failed := failed_checks(content):
+        console.print(failed, style="bold yellow", highlight=False, soft_wrap=True)
     console.print(sentence(content), style="bold", highlight=False, soft_wrap=True)
     if quiet:
         return

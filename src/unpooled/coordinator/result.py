@@ -18,7 +18,7 @@ from unpooled.methods import method as methods
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.messages import Message
-from unpooled.protocol.records import Draws, Scaling, field_values
+from unpooled.protocol.records import Check, Draws, Scaling, field_values
 from unpooled.study import Schema, Study
 
 _STORED = (
@@ -27,6 +27,7 @@ _STORED = (
     "draws",
     "site_effects",
     "fit_diagnostics",
+    "fit_checks",
     "diagnostic_statistics",
     "cost",
     "lost_sites",
@@ -50,6 +51,8 @@ class StudyResult:
     """Draws of the sites' average effects [K, site]."""
     fit_diagnostics: Diagnostics
     """Diagnostics of the fit; numbers that belong to single sites are `BySite`."""
+    fit_checks: tuple[Check, ...]
+    """Verdicts on the fit itself."""
     diagnostic_statistics: DiagnosticStatistics | Unavailable | None
     """Statistics for balance, overlap and simpler estimates, if the study requested diagnostics."""
     cost: Cost

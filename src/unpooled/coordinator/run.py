@@ -187,6 +187,7 @@ def _result(found: Fitted, journal: Journal, lost: dict[str, str]) -> StudyResul
         draws=found.fit.draws,
         site_effects=found.fit.site_effects * scaling.outcome_sd,
         fit_diagnostics=found.fit.diagnostics,
+        fit_checks=found.fit.checks,
         diagnostic_statistics=found.diagnostics,
         cost=journal.cost(),
         lost_sites=lost,

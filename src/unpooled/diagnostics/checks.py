@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
 from unpooled.diagnostics.heterogeneity import NAMES, SiteHeterogeneity
+from unpooled.protocol.records import Check
 from unpooled.study import ALL_SITES
 
 OUTSIDE = 0.05
@@ -17,17 +16,6 @@ EFFECTIVE = 0.25
 BALANCED = 0.1
 """Largest absolute standardised mean difference that is considered balanced."""
 LEVEL = 0.05
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check: the value found, its threshold, and an explanation."""
-
-    name: str
-    passed: bool
-    found: float
-    threshold: float
-    words: str
 
 
 def overlap_checks(outside: float, weights: pd.DataFrame) -> list[Check]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,7 @@ from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.diagnostics.balance import regressors
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.records import Scaling
+from unpooled.protocol.records import Check, Scaling
 from unpooled.study import Schema, Study
 
 
@@ -91,6 +91,19 @@ def of_result(result: StudyResult) -> StudyDiagnostics:
     lower, upper = interval(combine(result.site_effects, result.counts), 0.05)
     main = float(lower), float(upper)
     return _diagnostics(result.diagnostic_statistics, result.scaling, result.schema, counts, main)
+
+
+def checks_of(result: StudyResult) -> pd.DataFrame:
+    """All checks of a result, those of the fit first; those of the diagnostics if they were computed."""
+    fitted = [asdict(one) for one in result.fit_checks]
+    if isinstance(result.diagnostic_statistics, DiagnosticStatistics):
+        fitted += of_result(result).checks.to_dict("records")
+    return pd.DataFrame(fitted, columns=[one.name for one in fields(Check)])
+
+
+def failed(checks: pd.DataFrame) -> list[str]:
+    """The names of the checks that failed."""
+    return [one["name"] for one in checks.to_dict("records") if not one["passed"]]
 
 
 def diagnose(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -17,11 +18,11 @@ from unpooled.coordinator.aggregate import aggregate
 from unpooled.coordinator.result import StudyResult
 from unpooled.coordinator.run import Watcher, adoption, run_study
 from unpooled.data import Table
-from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, of_result
+from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, checks_of, failed, of_result
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.effects.summary import combine, interval, table
 from unpooled.engines.in_process import InProcess, open_sites
-from unpooled.errors import StudyError, nearest
+from unpooled.errors import FailedCheckWarning, StudyError, nearest
 from unpooled.methods import method as methods
 from unpooled.protocol.engine import RemoteSites
 from unpooled.site.effects import conditional_effects, individual_effects
@@ -88,6 +89,11 @@ class Estimator(BaseEstimator):
             If the fit fails numerically.
         EngineError
             If a remote site cannot be reached.
+
+        Warns
+        -----
+        FailedCheckWarning
+            If a check of the fit or of its diagnostics failed (see `checks`).
         """
         parameters = self.get_params()
         study = methods.with_settings(study, self.method, parameters, parameters.pop("seed"))
@@ -106,6 +112,9 @@ class Estimator(BaseEstimator):
                 journal=None if journal is None else Path(journal),
             )
         self.sites_ = opened
+        if names := failed(self.checks()):
+            text = f"checks of this fit failed: {', '.join(names)}; model.checks() explains them"
+            warnings.warn(text, FailedCheckWarning, stacklevel=2)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -187,10 +196,22 @@ class Estimator(BaseEstimator):
         -------
         pandas.DataFrame
             One row per site, and the row ``all sites``. The columns are n (number of people), ate, variance,
-            sd, skewness and kurtosis of the posterior, and lower and upper end of the interval.
+            sd, skewness and kurtosis of the posterior, lower and upper end of the interval, and the number of
+            failed checks of the study (see `checks`).
         """
         result = self._fitted()
-        return table(result.site_effects, result.sites, result.counts, alpha)
+        found = table(result.site_effects, result.sites, result.counts, alpha)
+        return found.assign(failed_checks=len(failed(self.checks())))
+
+    def checks(self) -> pd.DataFrame:
+        """Checks of the fit and, if they were computed, of the study's diagnostics.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per check. The columns are name, passed, found, threshold, and words that explain it.
+        """
+        return checks_of(self._fitted())
 
     def diagnostics(self) -> StudyDiagnostics:
         """Diagnostics that were computed in the rounds of the fit.

@@ -15,7 +15,7 @@ from unpooled.disclosure.by_site import Diagnostics, require_typed
 from unpooled.errors import StudyError, nearest
 from unpooled.methods.settings import MethodSettings
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.records import Draws, Record, Scaling
+from unpooled.protocol.records import Check, Draws, Record, Scaling
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 from unpooled.study import Study
@@ -36,6 +36,8 @@ class Fit(Record):
     """Draws of the sites' average effects [K, site]."""
     diagnostics: Diagnostics
     """Diagnostics of the fit. Values by site must be `BySite`; bare lists and arrays raise `TypeError`."""
+    checks: tuple[Check, ...] = ()
+    """Verdicts on the fit itself, such as whether its chains have converged."""
 
     def __post_init__(self) -> None:
         require_typed(self.diagnostics)

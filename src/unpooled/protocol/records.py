@@ -65,6 +65,17 @@ def _at(arrays: Arrays, site: int) -> Arrays:
 
 
 @dataclass(frozen=True)
+class Check(Record):
+    """A verdict on a fit or a study: the value found, its threshold, and an explanation."""
+
+    name: str
+    passed: bool
+    found: float
+    threshold: float
+    words: str
+
+
+@dataclass(frozen=True)
 class IncompleteColumn(Record):
     """An incomplete covariate: its name, its kind, and the number of features that encode it."""
 

@@ -57,6 +57,8 @@ def report_content(
         "hidden": hidden,
         "lost_sites": result["lost_sites"],
         "notes": result.get("notes", []),
+        "checks": result.get("checks", []),
+        "failed": words.failed_checks(result),
         "diagnostics": None if diagnostics is None else tables(diagnostics),
         "unavailable_reason": unavailable,
         "effects": [] if curves is None else records(curves),

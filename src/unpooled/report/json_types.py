@@ -36,6 +36,7 @@ class SiteEffect(TypedDict):
     kurtosis: float | None
     lower: float | None
     upper: float | None
+    failed_checks: int
 
 
 class CostContent(TypedDict):
@@ -68,6 +69,8 @@ class ResultContent(TypedDict):
     lost_sites: dict[str, str]
     notes: list[str]
     """How the study that was run differs from the study asked, because of the sites' limits."""
+    checks: Rows
+    """All checks of the fit and of the diagnostics."""
     method: str
     settings: dict[str, object]
     seed: int
@@ -177,6 +180,8 @@ class ReportContent(TypedDict):
 
     study: StudyCard
     sentence: str
+    failed: str
+    """Which checks failed, in one sentence; empty if none did."""
     answer: Answer
     estimand: str
     assumptions: list[str]
@@ -185,6 +190,8 @@ class ReportContent(TypedDict):
     lost_sites: dict[str, str]
     notes: list[str]
     """How the study that was run differs from the study asked, because of the sites' limits."""
+    checks: Rows
+    """All checks of the fit and of the diagnostics."""
     diagnostics: DiagnosticsContent | None
     unavailable_reason: str
     effects: Rows

@@ -144,6 +144,7 @@ def result(model: Estimator, lines: list[Line] | None = None) -> ResultContent:
         "hidden": hidden,
         "lost_sites": outcome.lost_sites,
         "notes": list(outcome.notes),
+        "checks": records(model.checks()),
         "method": study.method.name,
         "settings": study.method.settings,
         "seed": study.seed,

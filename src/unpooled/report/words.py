@@ -67,6 +67,13 @@ def sentence(content: ResultContent) -> str:
     )
 
 
+def failed_checks(content: ResultContent) -> str:
+    """Which checks failed, in one sentence; empty if none did."""
+    checks = content.get("checks", [])
+    failed = [str(one["name"]) for one in checks if not one["passed"]]
+    return f"{len(failed)} of {len(checks)} checks failed: {', '.join(failed)}." if failed else ""
+
+
 def assumptions(method: str) -> list[str]:
     """The assumptions under which the estimate is a causal effect."""
     return [*COMMON, *OWN.get(method, ())]

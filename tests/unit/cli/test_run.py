@@ -33,7 +33,9 @@ def interrupted(process):
 def test_the_answer_is_one_sentence_with_its_interval(finished, answer):
     folder, out = finished
     lower, upper = answer["ate_interval"]
-    sentence = out.splitlines()[0]
+    failed = [check["name"] for check in answer["checks"] if not check["passed"]]
+    above, sentence = out.splitlines()[:2] if failed else ("", out.splitlines()[0])
+    assert all(name in above for name in failed)
     assert f"{answer['ate']:+.3g}" in sentence
     assert f"{lower:.3g} to {upper:.3g}" in sentence
     assert "90 people at 3 sites" in sentence
