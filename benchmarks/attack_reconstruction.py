@@ -112,6 +112,9 @@ def known(adoption: Adoption, heard: Heard, stage: str, most: int) -> Known | No
             found.append((pair[0], np.asarray(flat(pair[1]))))
     if not found:
         return None
+    shapes = [str(jax.tree.map(np.shape, parameters)) for parameters, _ in found]
+    common = max(shapes, key=shapes.count)  # models of several sizes may have been asked about
+    found = [one for one, shape in zip(found, shapes, strict=True) if shape == common]
     chosen = np.unique(np.linspace(0, len(found) - 1, min(most, len(found))).astype(int))
     parameters = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *[found[i][0] for i in chosen])
     print(f"{stage}: {len(chosen)} of {len(found)} θ, {len(found[0][1])} numbers each")

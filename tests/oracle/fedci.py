@@ -143,6 +143,19 @@ def arm_covariance(parameters: np.ndarray, coupled: bool = True) -> np.ndarray:
     return root @ root.T
 
 
+def effect_covariance(parameters: np.ndarray, coupled: bool = True) -> np.ndarray:
+    """Ψ of f_w = m + (w − ½)τ, with τ = s_τ(c·m/s_m + e) and e independent of m; by arm if not coupled."""
+    if not coupled:
+        return arm_covariance(parameters, coupled)
+    log_prognostic, c, log_effect = parameters
+    prognostic, effect = np.exp(log_prognostic), np.exp(log_effect)
+    variances = {"m": prognostic**2, "τ": effect**2 * (1.0 + c**2)}
+    cross, signs = prognostic * effect * c, (-0.5, 0.5)
+    return np.array(
+        [[variances["m"] + (s + t) * cross + s * t * variances["τ"] for t in signs] for s in signs]
+    )
+
+
 # -------------------------------------------------------------------- models
 
 
@@ -154,6 +167,9 @@ class Setting:
     site_distances: np.ndarray
     shifts: bool
     coupled: bool = True
+    propensity: np.ndarray | None = None
+    """A direction along which the slope, the same in both coupled arms, has a prior of its own."""
+    propensity_sd: float = 0.0
     intercept_sd: float = 3.0
     basis_jitter: float = 1e-8
     site_jitter: float = 1e-6
@@ -164,7 +180,7 @@ def projection_model(
     free: Free, setting: Setting, *, covariance: np.ndarray, grid: np.ndarray, noise_correlation: float = 0.0
 ) -> Model:
     """Σ_c f_c(p_cᵀx / sd), each function known through its values on a grid."""
-    processes = [*_base(free, setting, arm_covariance(free["linear"], setting.coupled))]
+    processes = [*_base(free, setting, effect_covariance(free["linear"], setting.coupled))]
     for direction, log_length, arms in zip(free["direction"], free["length"], free["arms"], strict=True):
 
         def line(
@@ -178,7 +194,7 @@ def projection_model(
 
         processes.append(Process(arm_covariance(arms, setting.coupled), line))
     if setting.shifts:
-        processes.append(_shifts(free, setting, arm_covariance(free["shift"], setting.coupled)))
+        processes.append(_shifts(free, setting, effect_covariance(free["shift"], setting.coupled)))
     return Model(tuple(processes), noise_covariance(free["noise"], noise_correlation, setting.noise_jitter))
 
 
@@ -192,11 +208,11 @@ def kernel_model(
     noise_correlation: float = 0.0,
 ) -> Model:
     """f(x) with one length-scale or many: what the basis explains is everybody's, the rest the site's."""
-    psi = arm_covariance(free["arms"], setting.coupled)
+    psi = (arm_covariance if tied else effect_covariance)(free["arms"], setting.coupled)
     length = np.exp(free["length"]) * np.sqrt(inducing.shape[1])
     # Eq. (the-model): one Ψ^½ around everything, so linear part and shifts have Ψ's correlation too.
     linear = (
-        np.exp(2.0 * free["linear"][0]) * psi if tied else arm_covariance(free["linear"], setting.coupled)
+        np.exp(2.0 * free["linear"][0]) * psi if tied else effect_covariance(free["linear"], setting.coupled)
     )
     processes = [*_base(free, setting, linear)]
 
@@ -212,9 +228,8 @@ def kernel_model(
         processes.append(Process(psi, shared))
     processes.append(Process(psi, rest, "person" if diagonal else "site"))
     if setting.shifts:
-        shift = (
-            np.exp(2.0 * free["shift"][0]) * psi if tied else arm_covariance(free["shift"], setting.coupled)
-        )
+        own = effect_covariance(free["shift"], setting.coupled)
+        shift = np.exp(2.0 * free["shift"][0]) * psi if tied else own
         processes.append(_shifts(free, setting, shift))
     return Model(tuple(processes), noise_covariance(free["noise"], noise_correlation, setting.noise_jitter))
 
@@ -239,7 +254,15 @@ def _base(free: Free, setting: Setting, linear: np.ndarray) -> list[Process]:
     def dot(left: People, right: People) -> np.ndarray:
         return left.covariates @ right.covariates.T
 
-    return [Process(setting.intercept_sd**2 * np.eye(2), one), Process(linear, dot)]
+    found = [Process(setting.intercept_sd**2 * np.eye(2), one), Process(linear, dot)]
+    if setting.propensity is None:
+        return found
+
+    def along(left: People, right: People) -> np.ndarray:
+        return np.outer(left.covariates @ setting.propensity, right.covariates @ setting.propensity)
+
+    arms = np.ones((2, 2)) if setting.coupled else np.eye(2)
+    return [*found, Process(setting.propensity_sd**2 * arms, along)]
 
 
 def _shifts(free: Free, setting: Setting, arms: np.ndarray) -> Process:

@@ -20,7 +20,7 @@ from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.maths.kernels import JITTER
 from unpooled.maths.streams import stream
 from unpooled.methods.fedci import METHOD
-from unpooled.methods.fedci.model import GRID, INTERCEPT_SD
+from unpooled.methods.fedci.model import GRID, INTERCEPT_SD, PROPENSITY_SD
 from unpooled.methods.fedci.settings import FedCIContext
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence
 from unpooled.methods.method import with_settings
@@ -62,6 +62,10 @@ DIRECTIONS = np.array([[1.0, 0.3, -0.2], [-0.4, 0.2, 0.9]])
 """Where a ridge regression per arm might point."""
 
 
+PROPENSITY = np.array([0.7, -0.5, 0.3])
+"""Where a regression of the treatment might point."""
+
+
 @dataclass
 class World:
     """Sites that have adopted the study, one of its structures, and a point to look at."""
@@ -84,6 +88,7 @@ class World:
             "noise": np.log(self.noise),
             "direction": DIRECTIONS / np.linalg.norm(DIRECTIONS, axis=1, keepdims=True),
             "rows": np.array([20.0, 15.0]),
+            "propensity": PROPENSITY,
         }
 
     def parameters(self, fold: int = -1) -> Parameters:
@@ -116,6 +121,8 @@ class World:
             site_distances=np.asarray(self.context.site_distances),
             shifts=self.settings.inter_dependency,
             coupled=self.settings.arms_coupled,
+            propensity=None if self.name == "paper" else PROPENSITY,
+            propensity_sd=PROPENSITY_SD,
             intercept_sd=INTERCEPT_SD,
             basis_jitter=JITTER,
             noise_jitter=1e-8 if kernel else 0.0,

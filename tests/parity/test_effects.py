@@ -16,7 +16,7 @@ import pytest
 
 from oracle import fedci as oracle
 from oracle.world import World, build
-from unpooled.maths.regression import coefficients, draw
+from unpooled.maths.regression import draw
 from unpooled.methods.fedci.effects import (
     WeightDraws,
     average_variance,
@@ -56,9 +56,8 @@ class Fitted:
         root = np.asarray(posterior.cholesky)
         centre = np.asarray(draw(posterior, None))
         self.covariance = np.linalg.inv(root @ root.T)
-        prior = world.evidence.structure.prior(world.free)
         points = [centre, *(centre + np.eye(len(centre)))]
-        pairs = [coefficients(prior, jnp.asarray(point)) for point in points]
+        pairs = [world.evidence.weights(world.parameters(), jnp.asarray(point)) for point in points]
         self.beta, self.shift = (np.stack([np.asarray(pair[k]) for pair in pairs]) for k in (0, 1))
 
     def draws(self, site: str) -> WeightDraws:

@@ -11,7 +11,7 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 
-from unpooled.maths.regression import coefficients, draw
+from unpooled.maths.regression import draw
 from unpooled.methods.fedci.effects import WeightDraws, conditional_effect, factual
 from unpooled.methods.fedci.model import INTERCEPT_SD, Kernel
 from unpooled.methods.fedci.stages import KernelEvidence
@@ -47,7 +47,7 @@ def _evidence(family: str) -> KernelEvidence:
         site_distances=jnp.zeros((1, 1)),
         family=family,
         shifts=False,
-        coupled=True,
+        coupled=False,
         inducing=jnp.zeros((0, 3)),
         ard=False,
         tied=False,
@@ -68,11 +68,13 @@ def _rows(covariates: np.ndarray, outcome: np.ndarray, fold: np.ndarray) -> Any:
     return make_rows(covariates, np.zeros(len(outcome)), outcome, fold=fold, site=0)
 
 
-def _posterior(evidence: KernelEvidence, rows: Any, fold: int) -> tuple[Any, Any]:
-    parameters = Parameters(FREE, {"fold": np.array(fold), "noise": FREE["noise"]})
+def _posterior(evidence: KernelEvidence, rows: Any, fold: int) -> tuple[Any, Parameters]:
+    # Without a direction of the propensities, the model has scikit-learn's kernels only.
+    fixed = {"fold": np.array(fold), "noise": FREE["noise"], "propensity": np.zeros(3)}
+    parameters = Parameters(FREE, fixed)
     statistics = evidence.statistics(parameters, rows)
     stacked = Statistics(statistics.summed, jax.tree.map(lambda leaf: leaf[None], statistics.per_site))
-    return evidence.posterior(parameters, stacked), evidence.structure.prior(FREE)
+    return evidence.posterior(parameters, stacked), parameters
 
 
 def test_the_log_marginal_likelihood_is_scikit_learns(family: str) -> None:
@@ -86,8 +88,8 @@ def test_predictions_for_people_held_out_are_scikit_learns(family: str) -> None:
     evidence = _evidence(family)
     fold = np.array([0] * 14 + [1] * 6)
     rows = _rows(np.concatenate([X, NEW]), np.concatenate([Y, np.full(6, 50.0)]), fold)
-    posterior, prior = _posterior(evidence, rows, 1)
-    beta, shift = coefficients(prior, draw(posterior, None))
+    posterior, asked = _posterior(evidence, rows, 1)
+    beta, shift = evidence.weights(asked, draw(posterior, None))
     weights = rows.present * (rows.fold != 1)
     predicted = factual(evidence, WeightDraws(FREE, beta[None], shift[None, :, 0]), rows, weights)
     np.testing.assert_allclose(np.asarray(predicted)[0, 14:20], _scikit_learn(family).predict(NEW), rtol=1e-8)
@@ -95,12 +97,12 @@ def test_predictions_for_people_held_out_are_scikit_learns(family: str) -> None:
 
 def test_means_and_variances_of_the_function_are_scikit_learns(family: str) -> None:
     evidence, rows = _evidence(family), _rows(X, Y, np.zeros(14))
-    posterior, prior = _posterior(evidence, rows, -1)
+    posterior, asked = _posterior(evidence, rows, -1)
     root, centre = np.asarray(posterior.cholesky), np.asarray(draw(posterior, None))
     # The second arm has no people; with its weights at zero, minus the effect is the first arm's function.
     control = np.concatenate([np.ones(len(centre) // 2), np.zeros(len(centre) // 2)])
     points = [centre * control, *((centre + unit) * control for unit in np.eye(len(centre)))]
-    beta = np.stack([np.asarray(coefficients(prior, jnp.asarray(point))[0]) for point in points])
+    beta = np.stack([np.asarray(evidence.weights(asked, jnp.asarray(point))[0]) for point in points])
     draws = WeightDraws(FREE, beta, np.zeros((len(points), 2)))
     mean, variance = conditional_effect(evidence, draws, rows, NEW)
     slopes = np.asarray(mean)[1:] - np.asarray(mean)[0]

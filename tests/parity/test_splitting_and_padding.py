@@ -13,7 +13,7 @@ import pytest
 
 from oracle.world import STUDY, World, build, frames
 from unpooled import FedCI
-from unpooled.maths.regression import coefficients, draw
+from unpooled.maths.regression import draw
 from unpooled.methods.fedci.effects import (
     GaussianProcessAverage,
     WeightDraws,
@@ -42,9 +42,8 @@ def _posterior(world: World) -> tuple[float, np.ndarray, np.ndarray]:
     statistics = jax.tree.map(lambda leaf: leaf[0], world.run(ask(world.name, batch)))
     value = eqx.filter_jit(world.evidence.value)(world.parameters(), statistics)
     posterior = eqx.filter_jit(world.evidence.posterior)(world.parameters(), statistics)
-    prior = world.evidence.structure.prior(world.free)
     keys = jax.random.split(jax.random.key(3), 3)
-    drawn = [coefficients(prior, draw(posterior, key)) for key in keys]
+    drawn = [world.evidence.weights(world.parameters(), draw(posterior, key)) for key in keys]
     beta, shift = (np.stack([np.asarray(pair[k]) for pair in drawn])[None] for k in (0, 1))
     fixed = {"beta": beta, "key": np.asarray(jax.random.key_data(keys))[:1]}
     own = {"site_shift": np.moveaxis(shift, -1, 1)}

@@ -64,6 +64,17 @@ def arm_factor(parameters: Float[Array, "... 3"]) -> Float[Array, "... 2 2"]:
     return jnp.stack([top, jnp.stack([cross, jnp.exp(second)], axis=-1)], axis=-2)
 
 
+def effect_factor(parameters: Float[Array, "... 3"]) -> Float[Array, "... 2 2"]:
+    """Ψ^½ of f_w = m + (w − ½)τ, a prognostic function and an effect, from (log s_m, c, log s_τ).
+
+    m has the scale s_m; τ has s_τ√(1 + c²) and a correlation with m that only depends on c. An effect is
+    usually smaller than the outcome, which a prior of s_τ can express and one of the arms' scales cannot.
+    """
+    prognostic, cross, effect = parameters[..., 0], parameters[..., 1], parameters[..., 2]
+    factor = arm_factor(jnp.stack([prognostic, cross * jnp.exp(effect), effect], axis=-1))
+    return jnp.array([[1.0, -0.5], [1.0, 0.5]]) @ factor
+
+
 def between_arms(matrix: Float[Array, "2 2"], left: Array, right: Array) -> Array:
     """Ψ[w, w'] for every pair of rows, whose treatments are 0 or 1."""
     left_arm = jnp.stack([1.0 - left, left], axis=-1)

@@ -51,6 +51,25 @@ def posterior(sums: RegressionSums, prior: RegressionPrior) -> RegressionPosteri
     return RegressionPosterior(evidence - jnp.sum(jnp.log(jnp.diagonal(root))), root, whitened)
 
 
+def with_combination(sums: RegressionSums, combination: Float[Array, " p"]) -> RegressionSums:
+    """The sums with one more feature, a linear combination of the others."""
+
+    def appended(array: Array) -> Array:
+        return jnp.concatenate([array, (array @ combination)[..., None]], axis=-1)
+
+    def on_both_sides(gram: Array) -> Array:
+        return jnp.swapaxes(appended(jnp.swapaxes(appended(gram), -1, -2)), -1, -2)
+
+    return RegressionSums(
+        gram=on_both_sides(sums.gram),
+        moment=appended(sums.moment),
+        square=sums.square,
+        log_determinant=sums.log_determinant,
+        site_gram=appended(sums.site_gram),
+        site_moment=sums.site_moment,
+    )
+
+
 def _normal_equations(sums: RegressionSums, prior: RegressionPrior) -> tuple[Array, Array]:
     t, features = prior.feature, prior.feature.shape[0]
     gram = _both_sides(t, sums.gram).reshape(2 * features, 2 * features)

@@ -31,7 +31,13 @@ DIRECTION = _between(-10.0, 10.0)
 CLOSENESS = _between(-5.0, 5.0)
 """Log length-scale between the sites' covariate moments."""
 
-FIXED: Bounds = {"fold": FOLD, "rows": (0.0, 1e9), "direction": DIRECTION, "noise": NOISE}
+FIXED: Bounds = {
+    "fold": FOLD,
+    "rows": (0.0, 1e9),
+    "direction": DIRECTION,
+    "noise": NOISE,
+    "propensity": DIRECTION,
+}
 """Bounds of the values that accompany the hyperparameters: held-out fold, and centres of priors."""
 WEIGHT = (-1e6, 1e6)
 WEIGHTS: Bounds = {"beta": WEIGHT, "site_shift": WEIGHT, "key": ANY}

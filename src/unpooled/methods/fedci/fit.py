@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 
 from unpooled.disclosure.by_site import Trace
 from unpooled.maths.linear_algebra import unpack
-from unpooled.maths.regression import coefficients, draw
+from unpooled.maths.regression import draw
 from unpooled.methods.fedci.bounds import limits_of
 from unpooled.methods.fedci.mixture import mix
 from unpooled.methods.fedci.model import Structure
@@ -56,6 +56,8 @@ class Ridges:
     directions: np.ndarray
     noise: np.ndarray
     rows: np.ndarray
+    propensity: np.ndarray
+    """Slopes of a linear regression of the treatment on the covariates, scaled so that its fit has sd one."""
 
 
 class PosteriorMode(NamedTuple):
@@ -124,7 +126,17 @@ def ridges_of(total: Arrays) -> Ridges:
     sd = np.sqrt(np.maximum(residual, 1e-12) / freedom)
     slopes = coefficient[:, 1:] + 1e-9
     directions = slopes / np.linalg.norm(slopes, axis=1, keepdims=True)
-    return Ridges(directions, np.clip(0.7 * sd, 0.02, 1.5), count)
+    return Ridges(directions, np.clip(0.7 * sd, 0.02, 1.5), count, propensity_of(gram))
+
+
+def propensity_of(gram: np.ndarray) -> np.ndarray:
+    """The linear regression of the treatment on the covariates, from the Gram matrices of both arms."""
+    both = gram.sum(axis=0)
+    people, mean = both[0, 0], both[0, 1:] / both[0, 0]
+    covariance = both[1:, 1:] / people - np.outer(mean, mean)
+    cross = gram[1, 0, 1:] / people - mean * gram[1, 0, 0] / people
+    slopes = np.linalg.solve(covariance + np.eye(len(mean)) / people, cross)
+    return slopes / np.sqrt(slopes @ covariance @ slopes + 1e-12)
 
 
 def fixed_parameters(starts: list[Ridges], held: np.ndarray) -> Arrays:
@@ -134,6 +146,7 @@ def fixed_parameters(starts: list[Ridges], held: np.ndarray) -> Arrays:
         "noise": np.log(np.stack([ridge.noise for ridge in starts])),
         "direction": np.stack([ridge.directions for ridge in starts]),
         "rows": np.stack([ridge.rows for ridge in starts]),
+        "propensity": np.stack([ridge.propensity for ridge in starts]),
     }
 
 
@@ -205,12 +218,12 @@ def _weights_and_shifts(
 ) -> tuple[Array, Array]:
     """β and g under one θ: J draws if keys are given, otherwise the posterior mean."""
     free, fixed, statistics, keys = leaves
-    fitted = evidence.posterior(Parameters(free, fixed), statistics)
-    prior = evidence.structure.prior(free)
+    asked = Parameters(free, fixed)
+    fitted = evidence.posterior(asked, statistics)
     if keys is None:
-        return coefficients(prior, draw(fitted, None))
+        return evidence.weights(asked, draw(fitted, None))
     many = jax.random.wrap_key_data(keys)
-    return jax.lax.map(lambda key: coefficients(prior, draw(fitted, key)), many)
+    return jax.lax.map(lambda key: evidence.weights(asked, draw(fitted, key)), many)
 
 
 def _mode(

@@ -9,14 +9,14 @@ basis functions do not capture is a Gaussian process at each site (the `remainde
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.maths.covariance import arm_factor
+from unpooled.maths.covariance import arm_factor, effect_factor
 from unpooled.maths.kernels import (
     Family,
     correlation,
@@ -32,6 +32,9 @@ from unpooled.protocol.stage import Bounds
 
 INTERCEPT_SD = 3.0
 """Prior sd of the intercepts, in sds of the outcome."""
+PROPENSITY_SD = 0.3
+"""Prior sd of the slope along the direction in which the treatment depends on the covariates. Others are
+shrunk more; with many irrelevant covariates, a confounder that is shrunk like them would bias the effect."""
 GRID = np.linspace(-4.0, 4.0, 17)
 """Inducing inputs of a one-dimensional function, in sds of its index. The basis functions are waves over the
 whole grid, so that few people near its ends dominate none of them."""
@@ -39,6 +42,22 @@ whole grid, so that few people near its ends dominate none of them."""
 
 LEAST_VARIANCE = 0.01
 """Smallest variance of an index, per squared length of its direction; a smaller one would make it steep."""
+
+
+LENGTH, PAPER_LENGTH = (1.0, 0.5), (0.0, 1.0)
+"""Centre and sd of the prior of the log length-scale per root of the number of covariates. A short one makes
+neighbours nearly independent, so that the kernel acts as a second noise term."""
+
+
+class Scales(NamedTuple):
+    """Where the priors of a prognostic function and of an effect are centred, in sds of the outcome."""
+
+    prognostic: float
+    effect: float
+
+
+LINEAR, SHIFT, SMOOTH = Scales(0.05, 0.02), Scales(0.1, 0.03), Scales(0.7, 0.1)
+"""Slopes of the covariates, shifts of the sites, and functions with a kernel."""
 
 
 class Structure(eqx.Module):
@@ -80,18 +99,28 @@ class Structure(eqx.Module):
         return {"arms": ARMS, "linear": ARMS, "noise": NOISE, **shifts}
 
     def arm_factor(self, parameters: Array) -> Array:
-        """Ψ^½; diagonal if the arms are not coupled."""
+        """Ψ^½ from the arms' scales and a cross term; diagonal if the arms are not coupled."""
         keep = jnp.array([1.0, 1.0 if self.coupled else 0.0, 1.0])
         return arm_factor(parameters * keep)
 
+    def effect_factor(self, parameters: Array) -> Array:
+        """Ψ^½ from the scales of a prognostic function and an effect, or of the arms if not coupled."""
+        return effect_factor(parameters) if self.coupled else self.arm_factor(parameters)
+
     def prior(self, free: Arrays) -> RegressionPrior:
         """The Gaussian prior of all weights and shifts."""
+        # The last feature is the direction of the propensities (`Evidence.posterior`).
+        factors = jnp.concatenate([self.feature_factors(free), self._propensity_factor()[None]])
         if not self.shifts:
-            return RegressionPrior(self.feature_factors(free), None, jnp.eye(self.site_distances.shape[0]))
-        return RegressionPrior(self.feature_factors(free), self.shift_factor(free), self.site_factor(free))
+            return RegressionPrior(factors, None, jnp.eye(self.site_distances.shape[0]))
+        return RegressionPrior(factors, self.shift_factor(free), self.site_factor(free))
+
+    def _propensity_factor(self) -> Float[Array, "2 2"]:
+        """The same slope in both arms; one for each arm if they are not coupled."""
+        return PROPENSITY_SD * (jnp.array([[1.0, 0.0], [1.0, 0.0]]) if self.coupled else jnp.eye(2))
 
     def shift_factor(self, free: Arrays) -> Array:
-        return self.arm_factor(free["shift"])
+        return self.effect_factor(free["shift"])
 
     def site_factor(self, free: Arrays) -> Float[Array, "m m"]:
         """L_M: shifts of sites with similar covariate moments are correlated (the paper's γ over moments)."""
@@ -100,14 +129,22 @@ class Structure(eqx.Module):
 
     def _base_factors(self, free: Arrays, dimension: int) -> list[Array]:
         intercept = INTERCEPT_SD * jnp.eye(2)[None]
-        linear = self.arm_factor(free["linear"])
+        linear = self.effect_factor(free["linear"])
         return [intercept, jnp.broadcast_to(linear, (dimension, 2, 2))]
 
     def _base_start(self, noise: np.ndarray) -> Arrays:
-        start = {"linear": _log_arms(0.05), "noise": np.log(noise)}
+        start = {"linear": self._log_scales(LINEAR), "noise": np.log(noise)}
         if self.shifts:
-            start |= {"shift": _log_arms(0.1), "closeness": np.zeros(())}
+            start |= {"shift": self._log_scales(SHIFT), "closeness": np.zeros(())}
         return start
+
+    def _log_scales(self, scales: Scales) -> np.ndarray:
+        second = scales.effect if self.coupled else scales.prognostic
+        return np.array([np.log(scales.prognostic), 0.0, np.log(second)])
+
+    def _scales_prior(self, parameters: Array, scales: Scales) -> Array:
+        """Log-normal scales, and a standard normal cross term."""
+        return _normal(parameters, self._log_scales(scales), 1.0)
 
     def _base_scales(self, rows: float) -> Arrays:
         scales = {"linear": np.full(3, 0.7), "noise": np.full(2, 1.0 / np.sqrt(rows))}
@@ -116,9 +153,9 @@ class Structure(eqx.Module):
         return scales
 
     def _base_prior(self, free: Arrays, fixed: Arrays) -> Array:
-        value = _normal(free["noise"], fixed["noise"], 0.35) + _arm_prior(free["linear"], 0.05, 1.0)
+        value = _normal(free["noise"], fixed["noise"], 0.35) + self._scales_prior(free["linear"], LINEAR)
         if self.shifts:
-            value += _arm_prior(free["shift"], 0.1, 1.0) + _normal(free["closeness"], 0.0, 0.5)
+            value += self._scales_prior(free["shift"], SHIFT) + _normal(free["closeness"], 0.0, 0.5)
         return value
 
 
@@ -213,6 +250,13 @@ class Kernel(Structure):
     def bounds(self) -> Bounds:
         return super().bounds() | {"length": SPACE_LENGTH}
 
+    def _propensity_factor(self) -> Array:
+        return jnp.zeros((2, 2)) if self.tied else super()._propensity_factor()
+
+    def kernel_factor(self, free: Arrays) -> Float[Array, "2 2"]:
+        """Ψ^½ of the kernel."""
+        return self.arm_factor(free["arms"]) if self.tied else self.effect_factor(free["arms"])
+
     def length(self, free: Arrays) -> Array:
         return jnp.exp(free["length"]) * jnp.sqrt(1.0 * self.inducing.shape[1])
 
@@ -223,7 +267,7 @@ class Kernel(Structure):
         return jnp.concatenate(parts, axis=1)
 
     def arm_covariance(self, free: Arrays) -> Float[Array, "2 2"]:
-        root = self.arm_factor(free["arms"])
+        root = self.kernel_factor(free)
         return root @ root.T
 
     def remainder(self, free: Arrays, left: Array, right: Array) -> Array:
@@ -244,7 +288,7 @@ class Kernel(Structure):
         return jnp.maximum(1.0 - jnp.sum(shared**2, axis=1), 0.0)
 
     def feature_factors(self, free: Arrays) -> Array:
-        root = self.arm_factor(free["arms"])
+        root = self.kernel_factor(free)
         factors = self._base_factors(free, self.inducing.shape[1])
         if self.tied:
             factors[1] = jnp.exp(free["linear"][0]) * jnp.broadcast_to(root, factors[1].shape)
@@ -259,15 +303,25 @@ class Kernel(Structure):
         )
 
     def start(self, directions: np.ndarray, noise: np.ndarray) -> Arrays:
-        length = np.zeros(self.inducing.shape[1] if self.ard else 1)
-        return {"length": length, "arms": _log_arms(0.7)} | self._base_start(noise)
+        centre, _ = self._length_prior
+        length = np.full(self.inducing.shape[1] if self.ard else 1, centre)
+        return {"length": length, "arms": self._kernel_start()} | self._base_start(noise)
+
+    @property
+    def _length_prior(self) -> tuple[float, float]:
+        return PAPER_LENGTH if self.tied else LENGTH
+
+    def _kernel_start(self) -> np.ndarray:
+        return _log_arms(SMOOTH.prognostic) if self.tied else self._log_scales(SMOOTH)
 
     def scales(self, noise: np.ndarray, rows: float) -> Arrays:
         length = np.full(self.inducing.shape[1] if self.ard else 1, 0.5)
         return {"length": length, "arms": np.full(3, 0.5)} | self._base_scales(rows)
 
     def log_prior(self, free: Arrays, fixed: Arrays) -> Array:
-        kernel = _normal(free["length"], 0.0, 1.0) + _arm_prior(free["arms"], 0.7, 1.0)
+        kernel = _normal(free["length"], *self._length_prior) + _normal(
+            free["arms"], self._kernel_start(), 1.0
+        )
         return kernel + self._base_prior(free, fixed)
 
 
@@ -275,7 +329,7 @@ def _log_arms(scale: float) -> np.ndarray:
     return np.array([np.log(scale), 0.0, np.log(scale)])
 
 
-def _normal(value: Array, centre: Array | float, sd: float) -> Array:
+def _normal(value: Array, centre: Array | np.ndarray | float, sd: float) -> Array:
     return -0.5 * jnp.sum(((value - centre) / sd) ** 2)
 
 

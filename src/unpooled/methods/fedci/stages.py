@@ -18,7 +18,13 @@ from jaxtyping import Array, Float
 from unpooled.disclosure.effective_people import TINY, capped
 from unpooled.maths.covariance import between_arms
 from unpooled.maths.linear_algebra import pack, unpack
-from unpooled.maths.regression import RegressionPosterior, RegressionSums, posterior
+from unpooled.maths.regression import (
+    RegressionPosterior,
+    RegressionSums,
+    coefficients,
+    posterior,
+    with_combination,
+)
 from unpooled.methods.fedci.bounds import FIXED
 from unpooled.methods.fedci.masks import counted, kept
 from unpooled.methods.fedci.model import Kernel, Projection, Structure
@@ -61,7 +67,19 @@ class Evidence(Objective):
 
     def posterior(self, parameters: Parameters, statistics: Statistics) -> RegressionPosterior:
         """The posterior of weights and shifts given the hyperparameters."""
-        return posterior(self.sums(parameters, statistics), self.structure.prior(parameters.free))
+        sums = with_combination(self.sums(parameters, statistics), self._propensity(parameters))
+        return posterior(sums, self.structure.prior(parameters.free))
+
+    def weights(self, parameters: Parameters, whitened: Array) -> tuple[Float[Array, "2 p"], Array]:
+        """β of the features and g, for one draw of the whitened weights."""
+        beta, shift = coefficients(self.structure.prior(parameters.free), whitened)
+        return beta[:, :-1] + beta[:, -1:] * self._propensity(parameters), shift
+
+    def _propensity(self, parameters: Parameters) -> Float[Array, " p"]:
+        """The direction in which the treatment depends on the covariates, as weights of the features."""
+        direction = parameters.fixed["propensity"]
+        size = self.structure.feature_factors(parameters.free).shape[0]
+        return jnp.zeros(size).at[1 : 1 + len(direction)].set(direction)
 
     def value(self, parameters: Parameters, statistics: Statistics) -> Array:
         evidence = self.posterior(parameters, statistics).log_evidence
