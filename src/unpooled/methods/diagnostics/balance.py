@@ -96,7 +96,7 @@ class Balance(Stage):
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        chance = propensity(parameters.per_site["treatment"], rows)
+        chance = propensity(parameters.per_site["treatment"], rows, rows.fold)
         clipped = jnp.clip(chance, self.trim, 1.0 - self.trim)
         arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
         weight = capped(arms / jnp.stack([1.0 - clipped, clipped]), rows.least)
