@@ -152,7 +152,8 @@ class MetaAnalysis(Estimator):
         the study.
     effects : {"random", "fixed"}, default="random"
         "random" lets the effects of the sites differ, with a variance τ² estimated by the method of
-        DerSimonian and Laird, and intervals by the modified method of Hartung and Knapp. "fixed" assumes that all sites have the same effect.
+        DerSimonian and Laird, and intervals by the modified method of Hartung and Knapp. "fixed" assumes
+        that all sites have the same effect.
     folds : int, default=3
         Number of folds for cross-fitting within each site, from 1 to 20. With 1, there is no cross-fitting.
         Reduce it if sites are small.

@@ -10,8 +10,8 @@ from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Check
 
 CLIPPED = 0.05
-"""Largest acceptable share of clipped propensities. Where a propensity is clipped, the estimate is that of the
-outcome regression alone, and its standard error does not cover the error of that regression."""
+"""Largest acceptable share of clipped propensities. Where a propensity is clipped, the estimate leans on the
+outcome regression, and the standard error does not cover the error of that regression."""
 EFFECTIVE = 0.25
 """Smallest acceptable effective sample size, as a share of the arm."""
 
@@ -33,12 +33,12 @@ def weights_of(reply: Statistics) -> Weights:
 
 
 def weight_checks(found: Weights, trim: float) -> tuple[Check, ...]:
-    lowest, highest = f"{trim:g}", f"{1.0 - trim:g}"
+    lowest, highest = (np.format_float_positional(one, 6, trim="-") for one in (trim, 1.0 - trim))
     return (
         Check(
             "clipped propensities", found.clipped <= CLIPPED, found.clipped, CLIPPED,
-            f"Share of people whose propensity is below {lowest} or above {highest} and was moved there. Up to "
-            "the threshold, clipping hardly matters. Above it, too many people have no counterpart in the "
+            f"Share of people whose propensity is below {lowest} or above {highest} and was moved there. Up "
+            "to the threshold, clipping hardly matters. Above it, too many people have no counterpart in the "
             "other arm: the estimate rests on extrapolation by the outcome regression, and its interval is "
             "too narrow. Restrict the study to people who could have received either treatment.",
         ),

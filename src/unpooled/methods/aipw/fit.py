@@ -81,7 +81,7 @@ def score_question(known: Nuisances, folds: int, draws: int = 1) -> Parameters:
 
 
 def by_fold(values: np.ndarray, folds: int, draws: int) -> np.ndarray:
-    """Coefficients [batch, site, …] as [draw, site, fold, …], without those of everybody if there are folds."""
+    """Coefficients [batch, site, …] as [draw, site, fold, …]; with folds, those of everybody are left out."""
     kept = values[: folds * draws]
     return np.swapaxes(kept.reshape(draws, folds, *kept.shape[1:]), 1, 2)
 

@@ -2,10 +2,10 @@
 
 A regression is b = (G + Λ)⁻¹s with a Gram matrix G and a vector s. For the outcome, s = Xᵀy, and the squared
 error of b is Σy² − 2(sᵀb − ½bᵀGb). For the treatment, the log likelihood to second order about a point β is
-sᵀb − ½bᵀGb plus a constant, with G its curvature and s = slope + Gβ. So for both, sᵀb − ½bᵀGb is the fit of b,
-and the sums of a fold are those of everybody less those without it: the held-out fit of every penalty takes
-no further question. Choosing a penalty for the quadratic about each Newton step in turn is the
-performance-oriented iteration of Gu (1992).
+sᵀb − ½bᵀGb plus a constant, with G its curvature and s = slope + Gβ. So for both, sᵀb − ½bᵀGb is the fit of
+b, and the sums of a fold are those of everybody less those without it: the held-out fit of every penalty
+takes no further question. Choosing a penalty for the quadratic about each Newton step in turn is the
+performance-oriented iteration of Gu (1992). No θ is asked for each penalty, so the grid reveals nothing.
 """
 
 from __future__ import annotations

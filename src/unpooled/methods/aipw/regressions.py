@@ -30,11 +30,11 @@ EVERYBODY = -1
 """An empty fold: a regression that leaves it out is fitted to all people."""
 STEPS = 8
 """Maximum number of Newton rounds; four or five are typical."""
-ENOUGH = 1e-10
-"""Squared Newton decrement below which the last step is taken without evaluating it."""
-NEAR = 1.0
-"""Squared Newton decrement below which the penalty is no longer changed: a better point would raise the log
-likelihood by half of it, which is less than what penalties differ in."""
+ENOUGH = 1e-8
+"""Squared Newton decrement below which the last step is taken without evaluating it. That of the point which
+it leads to is of the order of its square."""
+NEAR = 5.0
+"""Squared Newton decrement of everybody's regression below which the penalty is no longer changed."""
 CHOOSING = 5
 """Most Newton rounds in which the penalty is chosen, so that some are left to converge with it."""
 
