@@ -113,7 +113,7 @@ def scores(
 
 
 def over_draws(estimates: list[float], errors: list[float]) -> tuple[float, float]:
-    """The median over the draws of the folds, and the root of the median of variance plus squared distance."""
+    """The median over the draws of the folds, and the root of the median of error² + distance²."""
     middle = sorted(estimates)[len(estimates) // 2]  # of an odd number
     each = [error**2 + (one - middle) ** 2 for one, error in zip(estimates, errors, strict=True)]
     return middle, sorted(each)[len(each) // 2] ** 0.5

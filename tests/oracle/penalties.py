@@ -1,4 +1,4 @@
-"""Ridge penalties by cross-validation, slow and plain: every regression is fitted to the people of its folds."""
+"""Ridge penalties by cross-validation, slow and plain: every regression is fitted to its people."""
 
 from __future__ import annotations
 

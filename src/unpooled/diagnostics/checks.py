@@ -34,9 +34,9 @@ def overlap_checks(outside: float, extreme: float, weights: pd.DataFrame) -> lis
         Check(
             "extreme propensities", extreme <= FEW_COMPARABLE, extreme, FEW_COMPARABLE,
             "Share of people with a propensity score below 0.1 or above 0.9. Up to the threshold, most "
-            "people could have received either treatment. Above it, they are compared with few people of the other "
-            "arm: restrict the study, or, if one arm is merely rare and the covariates are balanced, expect "
-            "wide intervals.",
+            "people could have received either treatment. Above it, they are compared with few people of the "
+            "other arm: restrict the study, or, if one arm is merely rare and the covariates are balanced, "
+            "expect wide intervals.",
         ),
         Check(
             "effective sample size", worth >= EFFECTIVE, worth, EFFECTIVE,

@@ -87,13 +87,21 @@ class Nuisances(NamedTuple):
 
 
 def nuisances(
-    pooling: Pooling, ridge: float | None, treatment: HeldOut | None, outcome: HeldOut
+    pooling: Pooling,
+    ridge: float | None,
+    treatment: HeldOut | None,
+    outcome: HeldOut,
+    balancing: float | None = None,
 ) -> Procedure[Nuisances]:
-    """Fit both regressions; where `ridge` is None, the penalties are chosen by held-out fit."""
+    """Fit both regressions; where `ridge` is None, the penalties are chosen by held-out fit.
+
+    `balancing` is another penalty for the regression of everybody's treatment, whose weights are meant to
+    balance these people and not to predict who else is treated.
+    """
     if treatment is None:
         return Nuisances(None, (yield from regressions(pooling, outcome, ridge)))
     outcomes, propensities = yield from side_by_side(
-        regressions(pooling, outcome, ridge), propensity(pooling, treatment, ridge)
+        regressions(pooling, outcome, ridge), propensity(pooling, treatment, ridge, balancing)
     )
     return Nuisances(propensities, outcomes)
 
@@ -140,7 +148,9 @@ class Expansion(NamedTuple):
         return self.slope + np.einsum("...fg,...g->...f", self.curvature, self.point)
 
 
-def propensity(pooling: Pooling, without: HeldOut, ridge: float | None) -> Procedure[Propensity]:
+def propensity(
+    pooling: Pooling, without: HeldOut, ridge: float | None, balancing: float | None = None
+) -> Procedure[Propensity]:
     """Ridge logistic regressions of the treatment by Newton steps; a step that lowers the value is halved.
 
     While the penalty is chosen, all regressions are evaluated at the point of everybody's regression, where
@@ -148,11 +158,14 @@ def propensity(pooling: Pooling, without: HeldOut, ridge: float | None) -> Proce
     """
     start = np.zeros(pooling.shape(len(without.fold), 1))
     here = _from_rates((yield from _expanded(pooling, without, start)))
-    number, choosing = 1, ridge is None
+    number, choosing = 1, True
     chosen = _penalty(here, pooling.width) if ridge is None else np.full(start.shape[1:-1], ridge)
     step, gain = _newton_step(here, chosen, pooling.width)
     while number < STEPS:
-        choosing = choosing and bool(np.any(gain[-1] > NEAR)) and number < CHOOSING
+        if choosing and (ridge is not None or np.all(gain[-1] <= NEAR) or number == CHOOSING):
+            choosing, last = False, chosen if balancing is None else np.full_like(chosen, balancing)
+            chosen = np.stack([*[chosen] * (len(start) - 1), last])
+            step, gain = _newton_step(here, chosen, pooling.width)
         if not choosing and np.all(gain <= ENOUGH):
             break
         move = np.repeat(step[-1:], len(step), axis=0) if choosing else step
@@ -168,7 +181,7 @@ def propensity(pooling: Pooling, without: HeldOut, ridge: float | None) -> Proce
         step, gain = np.where(worse[..., None], 0.5 * move, step), np.where(worse, np.inf, gain)
     near = gain <= ENOUGH
     found = pooling.own(here.point + np.where(near[..., None], step, 0.0))[:, :, 0]
-    return Propensity(found, chosen[..., 0], number, bool(np.all(near)))
+    return Propensity(found, chosen[0, ..., 0], number, bool(np.all(near)))
 
 
 def _expanded(pooling: Pooling, without: HeldOut, point: np.ndarray) -> Procedure[Expansion]:

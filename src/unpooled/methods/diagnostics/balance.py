@@ -100,7 +100,8 @@ class Balance(Stage):
     reveals: ClassVar[str] = (
         "at this site, by arm: number, mean and sd of every covariate, number of missing values, people by "
         "twentieths of their propensity (the first and last in finer steps), sum of the weights and "
-        "of their squares; for sums over sites the same, and weighted sums of every covariate — each only if it comes from at least 5 people"
+        "of their squares; for sums over sites the same, and weighted sums of every covariate — each only if "
+        "it comes from at least 5 people"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:

@@ -36,6 +36,8 @@ PREFIX = "diagnostics/"
 """Prefix of the stages' names, which distinguishes them from the stages of the method."""
 FOLDS, TRIM = 3, 0.01
 """AIPW's defaults; the folds are drawn once."""
+BALANCING = 1.0
+"""Penalty of the regression whose weights are judged by how well they balance the arms, about one person."""
 PLANS = (FOLDS, 1, 0)
 """Numbers of folds to choose from for small sites; with 0 there are no diagnostics."""
 MOST_ROUNDS = STEPS + 1
@@ -111,7 +113,7 @@ def diagnose(scaling: Scaling, folds: int = FOLDS) -> Procedure[DiagnosticStatis
 
 def _diagnose(scaling: Scaling, folds: int) -> Procedure[DiagnosticStatistics]:
     without = held_out(folds)
-    known = yield from nuisances(_pooling(scaling), None, without, without)
+    known = yield from nuisances(_pooling(scaling), None, without, without, BALANCING if folds > 1 else None)
     assert known.treatment is not None
     own = np.repeat(known.treatment.coefficients[-1][:, None], folds, axis=1)
     # Zero coefficients give everybody a propensity of ½, hence equal weights: the unadjusted difference.
