@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
-from scipy.stats import t
 
 from unpooled.disclosure.by_site import BySite
 from unpooled.errors import FitError
@@ -72,10 +70,8 @@ def fit(settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, sca
     sites = median(each)
     spread = heterogeneity(*sites)
     drawn = coefficient_draws(pooling, known.outcome, settings.draws, stream(seed, "coefficient draws"))
-    people, tau_squared = reply.per_site["people"][0], spread.tau_squared
-    effects = site_draws(
-        sites, tau_squared if settings.effects == "random" else None, people, settings.draws, seed
-    )
+    variance = spread.tau_squared if settings.effects == "random" else 0.0
+    effects = site_draws(sites, variance, reply.per_site["people"][0], settings.draws, seed)
     weights = weights_of(reply)
     diagnostics = {
         **_diagnostics(settings, sites, spread, scale),
@@ -94,25 +90,18 @@ def _require_spread(sites: Estimates) -> None:
         )
 
 
-def site_draws(
-    sites: Estimates, tau_squared: float | None, people: np.ndarray, count: int, seed: int
-) -> np.ndarray:
+def site_draws(sites: Estimates, tau_squared: float, people: np.ndarray, count: int, seed: int) -> np.ndarray:
     """Draws [K, m] of the sites' effects given all estimates, with a common draw of the pooled mean μ.
 
-    With fixed effects (`tau_squared` is None) μ is normal, with random effects it has Student's t.
+    μ is normal here also with random effects: these are the effects at these sites, for which intervals by
+    Hartung and Knapp, which are about a population of sites, would be much too wide if sites are few.
     """
-    variance = 0.0 if tau_squared is None else tau_squared
-    given, share = shrunken(*sites, variance), people / people.sum()
-    pooled, degrees = pool(*sites), 0
-    if tau_squared is not None:
-        pooled = random_effects(*sites, variance)
-        degrees = pooled.degrees
+    pooled, given = pool(*sites, tau_squared), shrunken(*sites, tau_squared)
+    share = people / people.sum()
     # `ate` averages over sites: there μ enters with the average slope, a site with its share of people.
     sizes = np.append(share @ given.slope * pooled.error, share * given.sd)
     drawn = independent_normals(count, sizes, stream(seed, "site effects"))
-    deviation = drawn[:, :1] / sizes[0]
-    heavy = t.ppf(ndtr(deviation), degrees) if degrees else deviation
-    mean = pooled.estimate + pooled.error * heavy
+    mean = pooled.estimate + drawn[:, :1] / (share @ given.slope)
     return given.constant + given.slope * mean + drawn[:, 1:] / share
 
 
