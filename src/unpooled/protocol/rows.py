@@ -29,7 +29,7 @@ class Rows(eqx.Module):
     more_folds: Int[Array, "r n"] | None = None
     """Further draws of the folds, for methods that repeat their cross-fitting; `fold` is the first draw."""
 
-    def drawn_fold(self, draw: Array) -> Int[Array, " n"]:
+    def drawn_fold(self, draw: Array | int) -> Int[Array, " n"]:
         """The folds of one draw."""
         if self.more_folds is None:
             return self.fold

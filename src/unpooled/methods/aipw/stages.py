@@ -87,7 +87,7 @@ def outcome_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
 
 
 def _in_use(parameters: Parameters, rows: Rows) -> Float[Array, " n"]:
-    fold = rows.drawn_fold(parameters.fixed["draw"])
+    fold = rows.drawn_fold(parameters.fixed.get("draw", 0))
     return rows.present * (fold != parameters.fixed["without"])
 
 
@@ -113,7 +113,7 @@ class Scores(Stage):
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        own, fold = parameters.per_site, rows.drawn_fold(parameters.fixed["draw"])
+        own, fold = parameters.per_site, rows.drawn_fold(parameters.fixed.get("draw", 0))
         chance, clipped = _clipped(own["treatment"], rows, fold, self.trim)
         means = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][fold])
         seen = jnp.where(rows.treatment > 0.0, means[1], means[0])
@@ -140,7 +140,7 @@ class WeightedOutcomes(Stage):
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        fold = rows.drawn_fold(parameters.fixed["draw"])
+        fold = rows.drawn_fold(parameters.fixed.get("draw", 0))
         chance, clipped = _clipped(parameters.per_site["treatment"], rows, fold, self.trim)
         arms, weight = _weights(chance, rows)
         total = weight.sum(axis=1)

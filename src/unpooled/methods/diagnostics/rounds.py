@@ -120,7 +120,7 @@ def _diagnose(scaling: Scaling, folds: int) -> Procedure[DiagnosticStatistics]:
     both = {"treatment": np.stack([own, np.zeros_like(own)])}
     scores, weighted, balance = yield from side_by_side(
         ask("scores", score_question(known, folds)),
-        ask("weighted_outcomes", Parameters(fixed={"draw": np.zeros(2, int)}, per_site=both)),
+        ask("weighted_outcomes", Parameters(per_site=both)),
         ask("balance", Parameters(per_site={"treatment": own[None]})),
     )
     sums = jax.tree.map(lambda leaf: leaf[0], scores.per_site)
