@@ -29,12 +29,6 @@ class Rows(eqx.Module):
     more_folds: Int[Array, "r n"] | None = None
     """Further draws of the folds, for methods that repeat their cross-fitting; `fold` is the first draw."""
 
-    def drawn_fold(self, draw: Array | int) -> Int[Array, " n"]:
-        """The folds of one draw."""
-        if self.more_folds is None:
-            return self.fold
-        return jnp.concatenate([self.fold[None], self.more_folds])[draw]
-
 
 def padded_size(rows: int) -> int:
     """Round up to one of 16, 24, 32, 48, 64, 96, …, so that sites of similar size share one compilation.

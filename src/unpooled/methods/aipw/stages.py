@@ -7,7 +7,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from unpooled.disclosure.effective_people import capped, enough, spread_out
 from unpooled.maths.linear_algebra import pack
@@ -87,8 +87,15 @@ def outcome_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
 
 
 def _in_use(parameters: Parameters, rows: Rows) -> Float[Array, " n"]:
-    fold = rows.drawn_fold(parameters.fixed.get("draw", 0))
+    fold = _drawn_fold(parameters, rows)
     return rows.present * (fold != parameters.fixed["without"])
+
+
+def _drawn_fold(parameters: Parameters, rows: Rows) -> Int[Array, " n"]:
+    """The folds of the draw that is asked for; those of the first if there is only one."""
+    if rows.more_folds is None:
+        return rows.fold
+    return jnp.concatenate([rows.fold[None], rows.more_folds])[parameters.fixed.get("draw", 0)]
 
 
 def packed(sums: dict[str, Array]) -> dict[str, Array]:
@@ -113,7 +120,7 @@ class Scores(Stage):
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        own, fold = parameters.per_site, rows.drawn_fold(parameters.fixed.get("draw", 0))
+        own, fold = parameters.per_site, _drawn_fold(parameters, rows)
         chance, clipped = _clipped(own["treatment"], rows, fold, self.trim)
         means = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][fold])
         seen = jnp.where(rows.treatment > 0.0, means[1], means[0])
@@ -140,7 +147,7 @@ class WeightedOutcomes(Stage):
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        fold = rows.drawn_fold(parameters.fixed.get("draw", 0))
+        fold = _drawn_fold(parameters, rows)
         chance, clipped = _clipped(parameters.per_site["treatment"], rows, fold, self.trim)
         arms, weight = _weights(chance, rows)
         total = weight.sum(axis=1)
