@@ -30,9 +30,9 @@ def test_coefficients_that_make_a_step_are_refused(tmp_path: Path, size: float) 
     assert isinstance(site.statistics("scores", per_site=scores(size)), Refusal)
 
 
-def test_scores_are_asked_for_once(tmp_path: Path) -> None:
+def test_scores_are_asked_for_once_by_draw_of_the_folds(tmp_path: Path) -> None:
     """Differences of scores under many coefficients would be a transform of the site's rows."""
-    site = Attacker(tmp_path, TABLE, study(TABLE, {"name": "aipw"}))
+    site = Attacker(tmp_path, TABLE, study(TABLE, {"name": "aipw", "repeats": 1}))
     site.adopted()
     found = [site.statistics("scores", per_site=scores(size)) for size in (0.1, 0.2, 0.3)]
     assert [type(one) for one in found] == [Statistics, Refusal, Refusal]

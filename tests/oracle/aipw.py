@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from oracle.penalties import linear, outcome_penalty, penalty, treatment_penalty
+
 
 @dataclass(frozen=True)
 class Table:
@@ -16,12 +18,13 @@ class Table:
     x: np.ndarray
     w: np.ndarray
     y: np.ndarray
-    fold: np.ndarray
+    folds: np.ndarray
+    """[draw, n]"""
     site: np.ndarray
 
     def at(self, site: int) -> Table:
         here = self.site == site
-        return Table(*(part[here] for part in (self.x, self.w, self.y, self.fold, self.site)))
+        return Table(self.x[here], self.w[here], self.y[here], self.folds[:, here], self.site[here])
 
 
 def table_of(model: Any) -> Table:
@@ -31,10 +34,12 @@ def table_of(model: Any) -> Table:
         rows = jax.tree.map(np.asarray, site.adopted.rows)
         here = rows.present > 0
         place = np.full(here.sum(), int(rows.site))
+        folds = rows.fold[None] if rows.more_folds is None else np.vstack([rows.fold, rows.more_folds])
         parts.append(
-            (rows.covariates[here], rows.treatment[here], rows.outcome[here], rows.fold[here], place)
+            (rows.covariates[here], rows.treatment[here], rows.outcome[here], folds[:, here].T, place)
         )
-    return Table(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+    x, w, y, folds, site = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Table(x, w, y, folds.T, site)
 
 
 def design_of(table: Table, *, offsets: bool) -> np.ndarray:
@@ -44,15 +49,27 @@ def design_of(table: Table, *, offsets: bool) -> np.ndarray:
     return np.concatenate(parts, axis=1)
 
 
-def penalty(design: np.ndarray, ridge: float) -> np.ndarray:
-    P = ridge * np.eye(design.shape[1])
-    P[0, 0] = 0.0
-    return P
+@dataclass(frozen=True)
+class Ridge:
+    """Penalties of the regressions of the treatment and of the outcome in both arms."""
+
+    treatment: float
+    control: float
+    treated: float
 
 
-def logistic(X: np.ndarray, w: np.ndarray, ridge: float) -> np.ndarray:
+def chosen(table: Table, *, offsets: bool) -> Ridge:
+    """The penalties by cross-validation over all draws of the folds."""
+    X, width = design_of(table, offsets=offsets), 1 + table.x.shape[1]
+    arms = [
+        outcome_penalty(X[table.w == arm], table.y[table.w == arm], table.folds[:, table.w == arm], width)
+        for arm in (0, 1)
+    ]
+    return Ridge(treatment_penalty(X, table.w, table.folds, width), *arms)
+
+
+def logistic(X: np.ndarray, w: np.ndarray, P: np.ndarray) -> np.ndarray:
     """Gradient steps by an upper bound of the curvature: slow, and never too far."""
-    P = penalty(X, ridge)
     bound = 0.25 * X.T @ X + P
     beta = np.zeros(X.shape[1])
     for _ in range(5000):
@@ -64,36 +81,42 @@ def logistic(X: np.ndarray, w: np.ndarray, ridge: float) -> np.ndarray:
     return beta
 
 
-def linear(X: np.ndarray, y: np.ndarray, ridge: float) -> np.ndarray:
-    """Least squares with a row for each penalty."""
-    root = np.sqrt(penalty(X, ridge))
-    return np.linalg.lstsq(np.vstack([X, root]), np.concatenate([y, np.zeros(len(root))]))[0]
-
-
-def propensities(table: Table, X: np.ndarray, ridge: float, trim: float, folds: int) -> np.ndarray:
-    e = np.zeros(len(table.w))
+def propensities(
+    table: Table, X: np.ndarray, ridge: Ridge, trim: float, folds: int, draw: int = 0
+) -> np.ndarray:
+    e, P = np.zeros(len(table.w)), penalty(X.shape[1], 1 + table.x.shape[1], ridge.treatment)
     for fold in range(folds):
-        held = table.fold == fold
+        held = table.folds[draw] == fold
         used = ~held if folds > 1 else held
-        beta = logistic(X[used], table.w[used], ridge)
+        beta = logistic(X[used], table.w[used], P)
         e[held] = 1.0 / (1.0 + np.exp(-X[held] @ beta))
     return np.clip(e, trim, 1.0 - trim)
 
 
-def scores(table: Table, *, ridge: float, trim: float, folds: int, offsets: bool) -> np.ndarray:
-    """ψ of everybody."""
+def scores(
+    table: Table, *, ridge: Ridge, trim: float, folds: int, offsets: bool, draw: int = 0
+) -> np.ndarray:
+    """ψ of everybody, by one draw of the folds."""
     X = design_of(table, offsets=offsets)
-    e = propensities(table, X, ridge, trim, folds)
+    e = propensities(table, X, ridge, trim, folds, draw)
     psi = np.zeros(len(table.w))
+    P = [penalty(X.shape[1], 1 + table.x.shape[1], one) for one in (ridge.control, ridge.treated)]
     for fold in range(folds):
-        held = table.fold == fold
+        held = table.folds[draw] == fold
         used = ~held if folds > 1 else held
-        b = [linear(X[used & (table.w == a)], table.y[used & (table.w == a)], ridge) for a in (0, 1)]
+        b = [linear(X[used & (table.w == a)], table.y[used & (table.w == a)], P[a]) for a in (0, 1)]
         for i in np.flatnonzero(held):
             mu0, mu1 = X[i] @ b[0], X[i] @ b[1]
             treated, control = (table.y[i] - mu1) / e[i], (table.y[i] - mu0) / (1.0 - e[i])
             psi[i] = mu1 - mu0 + (treated if table.w[i] == 1 else -control)
     return psi
+
+
+def over_draws(estimates: list[float], errors: list[float]) -> tuple[float, float]:
+    """The median over the draws of the folds, and the root of the median of error² + distance²."""
+    middle = sorted(estimates)[len(estimates) // 2]  # of an odd number
+    each = [error**2 + (one - middle) ** 2 for one, error in zip(estimates, errors, strict=True)]
+    return middle, sorted(each)[len(each) // 2] ** 0.5
 
 
 def mean_and_error(psi: np.ndarray) -> tuple[float, float]:
@@ -121,12 +144,15 @@ def meta_analysis(estimates: list[float], errors: list[float]) -> dict[str, floa
     c = sum(w) - sum(a * a for a in w) / sum(w)
     tau_squared = max(0.0, (q - (len(w) - 1)) / c)
     v = [1.0 / (error**2 + tau_squared) for error in errors]
+    mean = sum(a * b for a, b in zip(v, estimates, strict=True)) / sum(v)
+    spread = sum(a * (b - mean) ** 2 for a, b in zip(v, estimates, strict=True))
     return {
         "fixed": fixed,
         "fixed_error": sum(w) ** -0.5,
         "q": q,
         "i_squared": max(0.0, (q - (len(w) - 1)) / q),
         "tau_squared": tau_squared,
-        "random": sum(a * b for a, b in zip(v, estimates, strict=True)) / sum(v),
+        "random": mean,
         "random_error": sum(v) ** -0.5,
+        "hartung_knapp": max(1.0, spread / max(len(w) - 1, 1)) ** 0.5 * sum(v) ** -0.5,
     }

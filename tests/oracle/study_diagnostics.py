@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
-FOLDS, RIDGE, TRIM, BINS = 3, 1.0, 0.01, 20
+from oracle.penalties import linear, logistic, outcome_penalty, penalty, treatment_penalty
+
+FOLDS, TRIM, BINS = 3, 0.01, 20
 
 
 @dataclass(frozen=True)
@@ -74,46 +77,35 @@ def design_of(people: People) -> np.ndarray:
     return np.column_stack([np.ones(len(people.w)), people.x, *flags])
 
 
-def penalty(width: int) -> np.ndarray:
-    P = RIDGE * np.eye(width)
-    P[0, 0] = 0.0
-    return P
-
-
-def logistic(X: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Newton's method, as many steps as it takes."""
-    P, beta = penalty(X.shape[1]), np.zeros(X.shape[1])
-    for _ in range(100):
-        e = 1.0 / (1.0 + np.exp(-X @ beta))
-        step = np.linalg.solve(X.T @ np.diag(e * (1.0 - e)) @ X + P, X.T @ (w - e) - P @ beta)
-        beta = beta + step
-        if np.max(np.abs(step)) < 1e-13:
-            return beta
-    raise AssertionError("no mode")
-
-
-def linear(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.linalg.inv(X.T @ X + penalty(X.shape[1])) @ X.T @ y
-
-
 def chance(X: np.ndarray, beta: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-X @ beta))
 
 
+def treatment_matrix(people: People) -> np.ndarray:
+    """The penalty of the regression of the treatment, by cross-validation."""
+    X, width = design_of(people), 1 + people.x.shape[1]
+    return penalty(X.shape[1], width, treatment_penalty(X, people.w, people.fold[None], width))
+
+
 def propensities(people: People) -> np.ndarray:
-    """By everybody's regression."""
+    """By everybody's regression, with a penalty of about one person: it is to balance, not to predict."""
     X = design_of(people)
-    return chance(X, logistic(X, people.w))
+    return chance(X, logistic(X, people.w, penalty(X.shape[1], 1 + people.x.shape[1], 1.0)))
 
 
 def scores(people: People) -> np.ndarray:
     """Doubly robust, everybody by regressions that have not seen their fold."""
-    X, psi = design_of(people), np.zeros(len(people.w))
+    X, psi, width = design_of(people), np.zeros(len(people.w)), 1 + people.x.shape[1]
+    P, outcome = treatment_matrix(people), []
+    for arm in (0, 1):
+        here = people.w == arm
+        ridge = outcome_penalty(X[here], people.y[here], people.fold[None, here], width)
+        outcome.append(penalty(X.shape[1], width, ridge))
     for fold in range(FOLDS):
         used = people.fold != fold
-        e = np.clip(chance(X, logistic(X[used], people.w[used])), TRIM, 1.0 - TRIM)
+        e = np.clip(chance(X, logistic(X[used], people.w[used], P)), TRIM, 1.0 - TRIM)
         arms = [used & (people.w == arm) for arm in (0, 1)]
-        mu = [X @ linear(X[arm], people.y[arm]) for arm in arms]
+        mu = [X @ linear(X[here], people.y[here], outcome[arm]) for arm, here in enumerate(arms)]
         for i in np.flatnonzero(people.fold == fold):
             if people.w[i] == 1.0:
                 psi[i] = mu[1][i] - mu[0][i] + (people.y[i] - mu[1][i]) / e[i]
@@ -176,3 +168,28 @@ def effective(weight: np.ndarray) -> float:
 def histogram(e: np.ndarray) -> np.ndarray:
     """People by twentieths."""
     return np.array([sum(place / BINS <= one < (place + 1) / BINS for one in e) for place in range(BINS)])
+
+
+def fine_histogram(e: np.ndarray) -> np.ndarray:
+    """People by twentieths, the first and last of which are halved towards 0 and 1 ten times."""
+    found = []
+    for low, high in fine_bins():
+        found.append(sum(low <= one < high or (high == 1.0 and one == 1.0) for one in e))
+    return np.array(found)
+
+
+def fine_bins() -> list[tuple[float, float]]:
+    steps = [0.05 / 2**halving for halving in range(10, -1, -1)]
+    edges = [0.0, *steps, *(k / 20 for k in range(2, 19)), *(1.0 - step for step in reversed(steps)), 1.0]
+    return list(pairwise(edges))
+
+
+def outside_support(e: np.ndarray, w: np.ndarray) -> int:
+    """People in bins where nobody of the other arm is; bins are steps of about a factor of 2 in the odds."""
+    tail = [0.05 / 2**halving for halving in range(10, -1, -1)]
+    edges = [0.0, *tail, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, *(1.0 - one for one in reversed(tail)), 1.0]
+    found = 0
+    for low, high in pairwise(edges):
+        control, treated = (np.sum((e >= low) & (e < high) & (w == arm)) for arm in (0.0, 1.0))
+        found += control * (treated == 0) + treated * (control == 0)
+    return int(found)

@@ -11,11 +11,12 @@ import pytest
 from scipy.special import expit
 
 from oracle import aipw as oracle
+from oracle.penalties import penalty
 from oracle.world import STUDY, frames
 from unpooled import AIPW, MetaAnalysis, Study
 from unpooled.errors import DataError
 from unpooled.maths.normal import independent_normals, normal_quantiles
-from unpooled.methods.aipw import fit as aipw_fit
+from unpooled.methods.aipw import regressions
 from unpooled.methods.aipw.model import PooledRegressions
 from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
 from unpooled.protocol.messages import Statistics
@@ -50,22 +51,42 @@ def numbers(model: AIPW) -> tuple[np.ndarray, np.ndarray]:
     return found["estimate"].to_numpy(), found["standard_error"].to_numpy()
 
 
-def expected(model: AIPW, *, offsets: bool) -> tuple[np.ndarray, np.ndarray]:
-    """By site, their average and stacked, from one table of everybody."""
-    table, sd = oracle.table_of(model), model.result_.outcome_sd
-    chosen: dict[str, Any] = {"ridge": RIDGE, "trim": TRIM, "folds": model.folds}
+def of_draw(model: AIPW, table: oracle.Table, ridge: oracle.Ridge, draw: int, *, offsets: bool) -> np.ndarray:
+    """Estimates and errors by site and stacked, [2, site + 1], from one table of everybody."""
+    here = [*(table.site == site for site in np.unique(table.site)), table.site >= 0]
+    given: dict[str, Any] = {"ridge": ridge, "trim": TRIM, "folds": model.folds, "draw": draw}
     if model.estimator == "aipw":
-        psi = oracle.scores(table, offsets=offsets, **chosen)
-        parts = [*(psi[table.site == site] for site in np.unique(table.site)), psi]
-        found = [oracle.mean_and_error(part) for part in parts]
+        psi = oracle.scores(table, offsets=offsets, **given)
+        found = [oracle.mean_and_error(psi[use]) for use in here]
     else:
-        e = oracle.propensities(table, oracle.design_of(table, offsets=offsets), RIDGE, TRIM, model.folds)
-        here = [*(table.site == site for site in np.unique(table.site)), table.site >= 0]
+        e = oracle.propensities(table, oracle.design_of(table, offsets=offsets), **given)
         found = [oracle.weighted_difference(table.y[use], table.w[use], e[use]) for use in here]
-    estimate, error = (sd * np.array(part) for part in zip(*found, strict=True))
+    return np.array(found).T
+
+
+def expected(
+    model: AIPW, *, offsets: bool, ridge: oracle.Ridge | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """By site, their average and stacked; the sites are those of the draw whose average is the median."""
+    table, sd = oracle.table_of(model), model.result_.outcome_sd
+    ridge = ridge or oracle.Ridge(RIDGE, RIDGE, RIDGE)
+    each = [of_draw(model, table, ridge, draw, offsets=offsets) for draw in range(len(table.folds))]
     share = np.array([np.mean(table.site == site) for site in np.unique(table.site)])
-    average = share @ estimate[:-1], np.sqrt(np.sum((share * error[:-1]) ** 2))
-    return tuple(np.insert(part, -1, one) for part, one in zip((estimate, error), average, strict=True))
+    averages = [share @ one[0, :-1] for one in each]
+    errors = [np.sqrt(np.sum((share * one[1, :-1]) ** 2)) for one in each]
+    average = oracle.over_draws(averages, errors)
+    stacked = oracle.over_draws([one[0, -1] for one in each], [one[1, -1] for one in each])
+    sites = each[averages.index(average[0])][0, :-1]
+    variance = [
+        np.median([one[1, s] ** 2 + (one[0, s] - sites[s]) ** 2 for one in each]) for s in range(len(share))
+    ]
+    # Sites that vary together over the draws make the average vary more than they would by themselves.
+    apart = np.sum(share**2 * variance)
+    shared = max(average[1] ** 2 - apart, 0.0) / (1.0 - share @ share) if len(share) > 1 else 0.0
+    assert shared <= min(variance)
+    error = np.sqrt(max(average[1] ** 2, apart))
+    estimates = [*sites, average[0], stacked[0]]
+    return sd * np.array(estimates), sd * np.array([*np.sqrt(variance), error, stacked[1]])
 
 
 @pytest.mark.slow
@@ -77,6 +98,20 @@ def test_over_sites_it_is_the_estimate_of_one_table(estimator: str, site_terms: 
     for found, known in zip(numbers(model), expected(model, offsets=site_terms == "offsets"), strict=True):
         np.testing.assert_allclose(found, known, rtol=1e-8, atol=1e-8)
     assert model.result_.fit_diagnostics["newton"]["converged"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folds", [1, 3])
+def test_penalties_are_those_of_cross_validation_of_one_table(folds: int) -> None:
+    """Without folds by GCV and AIC."""
+    model = fit(TABLES, ridge=None, folds=folds)
+    known = oracle.chosen(oracle.table_of(model), offsets=True)
+    found = model.result_.fit_diagnostics["ridge"]
+    names = ("treatment", "outcome_control", "outcome_treated")
+    np.testing.assert_allclose([found[name] for name in names], list(vars(known).values()))
+    assert len({round(one, 6) for one in vars(known).values()}) > 1
+    for found, one in zip(numbers(model), expected(model, offsets=True, ridge=known), strict=True):
+        np.testing.assert_allclose(found, one, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.slow
@@ -141,7 +176,8 @@ def test_effects_of_people_are_those_of_the_outcome_regressions() -> None:
     model = fit(TABLES, draws=4000)
     table, sd = oracle.table_of(model), model.result_.outcome_sd
     X = oracle.design_of(table, offsets=True)
-    both = [oracle.linear(X[table.w == arm], table.y[table.w == arm], RIDGE) for arm in (0, 1)]
+    P = penalty(X.shape[1], 1 + table.x.shape[1], RIDGE)
+    both = [oracle.linear(X[table.w == arm], table.y[table.w == arm], P) for arm in (0, 1)]
     here = table.site == 1
     effect = sd * X[here] @ (both[1] - both[0])
     found = model.effect_draws(TABLES["south"], site="south")
@@ -204,11 +240,12 @@ def test_an_arm_that_is_all_in_one_fold_is_refused() -> None:
 # -------------------------------------------------------------------------- Newton's steps
 
 
-def conduct(x: np.ndarray, w: np.ndarray, ridge: float) -> tuple[aipw_fit.Propensity, list[float]]:
+def conduct(x: np.ndarray, w: np.ndarray, ridge: float) -> tuple[regressions.Propensity, list[float]]:
     """The procedure of one site whose rows are these; and the penalised likelihood of every point asked."""
     X, seen = np.column_stack([np.ones(len(x)), x]), []
     rows, lower = np.tril_indices(X.shape[1])
-    procedure = aipw_fit.propensity(PooledRegressions(1, X.shape[1], offsets=False), np.array([-1]), ridge)
+    pooling = PooledRegressions(1, X.shape[1], offsets=False)
+    procedure = regressions.propensity(pooling, regressions.held_out(1), ridge)
     question = next(procedure)
     while True:
         beta = question.parameters.per_site["treatment"][0, 0]  # type: ignore[attr-defined]
@@ -234,7 +271,7 @@ def test_newton_finds_the_mode_in_a_few_rounds() -> None:
     found, _ = conduct(x, w, 0.5)
     assert found.converged
     assert found.rounds <= 6
-    known = oracle.logistic(np.column_stack([np.ones(300), x]), w, 0.5)
+    known = oracle.logistic(np.column_stack([np.ones(300), x]), w, penalty(5, 5, 0.5))
     np.testing.assert_allclose(found.coefficients[0, 0], known, atol=1e-9)
 
 
@@ -248,8 +285,8 @@ APART = np.array(
 def test_a_step_that_goes_too_far_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     w = (np.arange(10) < 2).astype(float)
     few, seen = conduct(APART, w, 1e-3)
-    assert (few.rounds, few.converged) == (aipw_fit.STEPS, False)
-    monkeypatch.setattr(aipw_fit, "STEPS", 100)
+    assert (few.rounds, few.converged) == (regressions.STEPS, False)
+    monkeypatch.setattr(regressions, "STEPS", 100)
     found, seen = conduct(APART, w, 1e-3)
     assert found.converged
     assert np.min(np.diff(seen)) < -1.0  # it did go too far
@@ -296,6 +333,7 @@ def rubbish(rows: Rows, rng: np.random.Generator) -> Rows:
         jnp.where(absent, 1.0, rows.treatment),
         jnp.where(absent, rng.normal(size=people), rows.outcome),
         rows.present, rows.fold, rows.site, rows.salt, rows.least, rows.incomplete, rows.seen,
+        rows.more_folds,
     )  # fmt: skip
 
 
@@ -307,14 +345,16 @@ def rubbish(rows: Rows, rng: np.random.Generator) -> Rows:
 def test_padding_counts_for_nothing(stage: Any) -> None:
     rng = np.random.default_rng(4)
     x, y, w = rng.normal(size=(20, 3)), rng.normal(size=20), np.arange(20) % 2
-    rows = make_rows(x, w.astype(float), y, fold=np.arange(20) % 2, site=0)
+    more = 1 - (np.arange(20) // 3 % 2)[None]
+    rows = make_rows(x, w.astype(float), y, fold=np.arange(20) % 2, site=0, more_folds=more)
     assert len(rows.present) > 20
     by_fold = isinstance(stage, Scores | WeightedOutcomes)
     each = {
         "treatment": rng.normal(size=(2, 4) if by_fold else 4),
         "outcome": rng.normal(size=(2, 2, 4)),
     }
-    parameters = Parameters(fixed={"without": np.array(1)}, per_site=each)
+    fixed = {"without": np.array(1), "draw": np.array(1)}
+    parameters = Parameters(fixed=fixed, per_site=each)
     for part in ("summed", "per_site"):
         clean, dirty = (
             getattr(stage.statistics(parameters, each), part) for each in (rows, rubbish(rows, rng))

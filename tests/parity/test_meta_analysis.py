@@ -13,7 +13,7 @@ from oracle import aipw as oracle
 from oracle.world import STUDY, frames
 from unpooled import MetaAnalysis
 from unpooled.errors import FitError
-from unpooled.maths.meta_analysis import heterogeneity, pool, shrunken
+from unpooled.maths.meta_analysis import heterogeneity, pool, random_effects, shrunken
 from unpooled.methods.aipw.model import Estimates, of_scores, stacked_scores
 from unpooled.methods.meta_analysis.fit import site_draws
 
@@ -77,6 +77,12 @@ def test_pooling_is_that_of_statsmodels_and_of_a_plain_version(seed: int) -> Non
     np.testing.assert_allclose(random[:2], [plain["random"], plain["random_error"]])
     if peer.tau2 > 0.0:
         np.testing.assert_allclose(random[:2], [peer.mean_effect_re, peer.sd_eff_w_re])
+        # statsmodels has Hartung and Knapp's error as it was, and it can be smaller than the usual one.
+        plainly = max(peer.sd_eff_w_re_hksj, peer.sd_eff_w_re)
+        np.testing.assert_allclose(random_effects(estimates, errors, peer.tau2).error, plainly)
+    assert random_effects(estimates, errors, spread.tau_squared).error == pytest.approx(
+        plain["hartung_knapp"]
+    )
 
 
 def test_shrunken_effects_are_the_posterior_of_a_normal_model() -> None:
@@ -123,14 +129,28 @@ def test_with_fixed_effects_the_average_is_the_pooled_estimate() -> None:
 def test_sites_by_themselves_and_then_pooled_are_the_plain_version(folds: int) -> None:
     model = fit(TABLES, folds=folds)
     table, sd = oracle.table_of(model), model.result_.outcome_sd
-    chosen: dict[str, Any] = {"ridge": RIDGE, "trim": TRIM, "folds": folds, "offsets": False}
-    found = [oracle.mean_and_error(oracle.scores(table.at(site), **chosen)) for site in range(3)]
+    chosen: dict[str, Any] = {"trim": TRIM, "folds": folds, "offsets": False}
+    chosen["ridge"] = oracle.Ridge(RIDGE, RIDGE, RIDGE)
+    found = []
+    for site in range(3):
+        psi = [oracle.scores(table.at(site), **chosen, draw=draw) for draw in range(len(table.folds))]
+        found.append(oracle.over_draws(*zip(*(oracle.mean_and_error(one) for one in psi), strict=True)))
     estimates, errors = ([sd * one for one in part] for part in zip(*found, strict=True))
     known = oracle.meta_analysis(estimates, errors)
     numbers = model.estimates()
-    np.testing.assert_allclose(numbers["estimate"], [*estimates, known["fixed"], known["random"]], rtol=1e-8)
-    both = [known["fixed_error"], known["random_error"]]
+    pooled = [known["fixed"], known["random"], known["random"]]
+    np.testing.assert_allclose(numbers["estimate"], [*estimates, *pooled], rtol=1e-8)
+    another = np.sqrt(known["tau_squared"] + known["hartung_knapp"] ** 2)
+    both = [known["fixed_error"], known["hartung_knapp"], another]
     np.testing.assert_allclose(numbers["standard_error"], [*errors, *both], rtol=1e-8)
+    reach = (numbers["upper"] - numbers["estimate"]) / numbers["standard_error"]
+    np.testing.assert_allclose(reach, [1.959964] * 4 + [4.302653] * 2, rtol=1e-6)  # t with 2 degrees
+    told = model.result_.fit_diagnostics["random"]
+    np.testing.assert_allclose(
+        [told["lower"], told["upper"]], numbers.loc["random effects", ["lower", "upper"]]
+    )
+    ends = [told["prediction_lower"], told["prediction_upper"]]
+    np.testing.assert_allclose(ends, numbers.loc["another site", ["lower", "upper"]].to_numpy(float))
     for name in ("q", "i_squared", "tau_squared"):
         np.testing.assert_allclose(model.heterogeneity()[name], known[name], rtol=1e-7, atol=1e-12)
     assert model.result_.fit_diagnostics["overall"] is model.result_.fit_diagnostics["random"]

@@ -68,7 +68,9 @@ def most_numbers(study: Study, scaling: Scaling) -> int:
     method = methods.find(study.method.name)
     settings = methods.settings_of(method, study.method.settings)
     context = method.context(settings, scaling, study.seed)
-    features, stages = method.features(settings, context), method.stages(settings, context)
+    # A draw of the folds counts as features of its own for the limits, but its θ are in the budget already.
+    features = method.features(settings, context) // settings.fold_draws
+    stages = method.stages(settings, context)
     asked = sum(count for name, count in method.budget(settings, context).items() if name in stages)
     return asked * features * (features + 1)
 

@@ -7,14 +7,13 @@ from typing import TypedDict
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri
 
-from unpooled.maths.meta_analysis import SMALLEST_ERROR, pool
+from unpooled.maths.meta_analysis import SMALLEST_ERROR, pool, quantile, random_effects
 from unpooled.maths.meta_analysis import heterogeneity as spread_of
 from unpooled.methods.aipw.model import of_scores, stacked_scores
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
 
-REACH = float(ndtri(0.975))
+LEVEL = 0.975
 
 
 class PooledEstimate(TypedDict):
@@ -22,6 +21,15 @@ class PooledEstimate(TypedDict):
 
     estimate: float
     standard_error: float
+
+
+class RandomEffectsEstimate(PooledEstimate):
+    """The mean effect of a population of sites, and the interval in which another site's effect would lie."""
+
+    degrees: int
+    """Degrees of freedom of its interval, which is that of Hartung and Knapp."""
+    prediction_lower: float
+    prediction_upper: float
 
 
 class SiteHeterogeneity(TypedDict, total=False):
@@ -34,12 +42,13 @@ class SiteHeterogeneity(TypedDict, total=False):
     i_squared: float
     tau_squared: float
     fixed: PooledEstimate
-    random: PooledEstimate
+    random: RandomEffectsEstimate
 
 
 def with_interval(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add the normal 95% interval to estimates and standard errors."""
-    reach = REACH * frame["standard_error"]
+    """Add the 95% interval: normal, or Student's where the frame has degrees of freedom."""
+    degrees = frame["degrees"] if "degrees" in frame else np.zeros(len(frame), int)
+    reach = frame["standard_error"] * [quantile(LEVEL, int(one)) for one in degrees]
     return frame.assign(lower=frame["estimate"] - reach, upper=frame["estimate"] + reach)
 
 
@@ -64,7 +73,8 @@ def pooled(sites: pd.DataFrame, scale: float) -> SiteHeterogeneity:
         return {}
     pair = estimate[usable], error[usable]
     spread = spread_of(*pair)
-    fixed, random = pool(*pair), pool(*pair, spread.tau_squared)
+    fixed, random = pool(*pair), random_effects(*pair, spread.tau_squared)
+    reach = quantile(LEVEL, random.degrees) * random.prediction_error
     return {
         "sites": int(usable.sum()),
         "q": spread.q,
@@ -73,7 +83,13 @@ def pooled(sites: pd.DataFrame, scale: float) -> SiteHeterogeneity:
         "i_squared": spread.i_squared,
         "tau_squared": spread.tau_squared,
         "fixed": {"estimate": fixed.estimate, "standard_error": fixed.error},
-        "random": {"estimate": random.estimate, "standard_error": random.error},
+        "random": {
+            "estimate": random.estimate,
+            "standard_error": random.error,
+            "degrees": random.degrees,
+            "prediction_lower": random.estimate - reach,
+            "prediction_upper": random.estimate + reach,
+        },
     }
 
 
@@ -106,8 +122,14 @@ NAMES = {
 
 def comparators(statistics: DiagnosticStatistics, scale: float, pooled: SiteHeterogeneity) -> pd.DataFrame:
     """estimator, estimate, standard_error, lower, upper."""
-    rows = [(name, *(scale * number for number in getattr(statistics, key))) for key, name in NAMES.items()]
+    rows = [
+        (name, *(scale * number for number in getattr(statistics, key)), 0) for key, name in NAMES.items()
+    ]
     for effects, one in (("fixed", pooled.get("fixed")), ("random", pooled.get("random"))):
         if one is not None:
-            rows.append((f"meta-analysis, {effects} effects", one["estimate"], one["standard_error"]))
-    return with_interval(pd.DataFrame(rows, columns=["estimator", "estimate", "standard_error"]))
+            degrees = one.get("degrees", 0)
+            rows.append(
+                (f"meta-analysis, {effects} effects", one["estimate"], one["standard_error"], degrees)
+            )
+    frame = pd.DataFrame(rows, columns=["estimator", "estimate", "standard_error", "degrees"])
+    return with_interval(frame).drop(columns="degrees")

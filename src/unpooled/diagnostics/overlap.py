@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from unpooled.diagnostics.balance import ARMS
+from unpooled.disclosure.limits import CELL
 from unpooled.disclosure.withheld import few
-from unpooled.methods.diagnostics.balance import BINS
+from unpooled.methods.diagnostics.balance import BINS, EDGES, SHOWN_BIN
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
 from unpooled.study import ALL_SITES, Description, Schema
 
@@ -74,10 +75,11 @@ def histogram(
 
     Without rounding, the overall counts minus those of the other sites would disclose a site's withheld bins.
     """
-    total = np.asarray(statistics.summed["histogram"])
+    total = _in_shown_bins(statistics.summed["histogram"])
     each, shown = (np.asarray(statistics.per_site[name]) for name in ("histogram", "shown"))
+    people, withheld = _in_shown_bins(each), _in_shown_bins(1.0 - shown)
     parts = [
-        _bins(site, each[place], shown[place] > 0.0)
+        _bins(site, people[place], withheld[place] == 0.0)
         for place, site in enumerate(counts)
         if site not in hidden
     ]
@@ -103,20 +105,54 @@ def weights(
     return pd.DataFrame(rows, columns=["site", "arm", "people", "effective"])
 
 
-def outside_support(statistics: DiagnosticStatistics) -> float:
-    """Share of people in propensity-score bins in which the other arm has no one at any site.
+SUPPORT = (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
+"""Between these edges, bins are joined to judge common support. Like the finer bins below and above, they are
+about as wide as a factor of 2 in the odds of treatment."""
 
-    Rounded to the nearest 5 people, because it could otherwise disclose the count of a withheld bin.
+
+def outside_support(statistics: DiagnosticStatistics) -> float:
+    """Share of people in bins of the odds of treatment in which the other arm has no one at any site.
+
+    Rounded to the nearest 5 people, because the share could otherwise disclose the count of a withheld bin.
     """
-    people = np.asarray(statistics.summed["histogram"])
-    return float(_rounded(people[:, np.any(people == 0, axis=0)].sum()) / people.sum())
+    withheld = (1.0 - np.asarray(statistics.per_site["shown"])).sum(axis=0)
+    edges = np.unique([*EDGES[(SUPPORT[0] > EDGES) | (SUPPORT[-1] < EDGES)], *SUPPORT])
+    wider = np.searchsorted(edges, 0.5 * (EDGES[:-1] + EDGES[1:])) - 1
+    # A bin that a site withholds is not empty.
+    somebody = _joined(np.asarray(statistics.summed["histogram"]) + withheld, wider, len(edges) - 1) > 0.0
+    return _share(statistics, ~somebody[::-1, wider])
 
 
 def extreme(statistics: DiagnosticStatistics) -> float:
     """Share of people with a propensity score below 0.1 or above 0.9, rounded to the nearest 5 people."""
-    people = np.asarray(statistics.summed["histogram"])
-    edge = round(EXTREME * BINS)
-    return float(_rounded(people[:, :edge].sum() + people[:, -edge:].sum()) / people.sum())
+    middle = 0.5 * (EDGES[:-1] + EDGES[1:])
+    return _share(
+        statistics, np.broadcast_to((middle < EXTREME) | (middle > 1.0 - EXTREME), (2, len(middle)))
+    )
+
+
+def _share(statistics: DiagnosticStatistics, chosen: np.ndarray) -> float:
+    """Share of people in the chosen bins [arm, bin], as large as it can be if sites withhold some of them."""
+    sent, everybody = np.asarray(statistics.summed["histogram"]), np.asarray(statistics.summed["arms"]).sum()
+    if sent.sum() == everybody:
+        return float(_rounded(np.sum(sent * chosen)) / everybody)
+    each, shown, arms = (np.asarray(statistics.per_site[name]) for name in ("histogram", "shown", "arms"))
+    withheld, here = (1.0 - shown).sum(axis=-1), ((1.0 - shown) * chosen).sum(axis=-1)
+    # Withheld bins have less than `CELL` people each, but for one that is withheld because they are few in
+    # all. Then they are no more than `CELL` bins, and each of the others has at least one person.
+    rest = arms - each.sum(axis=-1) - (withheld - here)
+    most = np.where(withheld > CELL, (CELL - 1.0) * here, np.where(here > 0.0, rest, 0.0))
+    return float(_rounded(np.sum(each * chosen) + most.sum()) / everybody)
+
+
+def _in_shown_bins(sent: np.ndarray) -> np.ndarray:
+    """Counts by the bins that are shown."""
+    return _joined(np.asarray(sent), SHOWN_BIN, BINS)
+
+
+def _joined(counts: np.ndarray, place: np.ndarray, bins: int) -> np.ndarray:
+    """Counts [..., bin] added up by the wider bin that each belongs to."""
+    return counts @ (place[:, None] == np.arange(bins)).astype(float)
 
 
 def _rounded(people: np.ndarray) -> np.ndarray:

@@ -53,12 +53,12 @@ class StudyDiagnostics:
     extreme: float
     hidden: dict[str, str] = field(default_factory=dict)
     main: tuple[float, float] | None = None
-    """The interval of the study's own average effect, if it was fitted."""
+    """The interval of the study's own average effect, if it was fitted by another method than AIPW."""
 
     @property
     def checks(self) -> pd.DataFrame:
         """name, passed, found, threshold, words."""
-        found = checks.overlap_checks(self.outside_support, self.weights)
+        found = checks.overlap_checks(self.outside_support, self.extreme, self.weights)
         found += [checks.balance_check(self.balance), *checks.agreement_check(self.heterogeneity)]
         if self.main is not None:
             found.append(checks.comparison_check(self.main, self.comparators))
@@ -89,8 +89,14 @@ def of_result(result: StudyResult) -> StudyDiagnostics:
         )
     counts = dict(zip(result.sites, result.counts, strict=True))
     lower, upper = interval(combine(result.site_effects, result.counts), 0.05)
-    main = float(lower), float(upper)
+    main = None if _is_aipw(result.study) else (float(lower), float(upper))
     return _diagnostics(result.diagnostic_statistics, result.scaling, result.schema, counts, main)
+
+
+def _is_aipw(study: Study) -> bool:
+    """Whether the study's own estimate is AIPW or pools AIPW of sites, so that agreement says nothing."""
+    name, chosen = study.method.name, study.method.settings.get("estimator", "aipw")
+    return name == "meta_analysis" or (name == "aipw" and chosen == "aipw")
 
 
 def checks_of(result: StudyResult) -> pd.DataFrame:

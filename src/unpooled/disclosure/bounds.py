@@ -16,7 +16,7 @@ from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.stage import ANY, Stage
 
-ONE_EACH = ("fold", "without", "temper")
+ONE_EACH = ("fold", "without", "draw", "temper")
 """Parameters that are one number for each θ: a number for each person would choose whom to sum over."""
 
 

@@ -7,23 +7,27 @@ from typing import ClassVar
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri
 
 from unpooled.coordinator.result import StudyResult
 from unpooled.estimators.base import Estimator
+from unpooled.maths.meta_analysis import quantile
 from unpooled.study.study import ALL_SITES
 
 
 def estimates_table(
     result: StudyResult, others: Mapping[str, Mapping[str, float]], alpha: float
 ) -> pd.DataFrame:
-    """One row per site, then the others by name: estimate, standard error and normal interval."""
+    """One row per site, then the others by name: estimate, standard error and interval.
+
+    Intervals are normal, or Student's if `degrees` of freedom are given.
+    """
     sites = result.fit_diagnostics["sites"]
     estimate, error = (
         np.append(sites[name].values, [one[name] for one in others.values()])
         for name in ("estimate", "standard_error")
     )
-    reach = ndtri(1.0 - alpha / 2.0) * error
+    degrees = [0] * len(result.sites) + [int(one.get("degrees", 0)) for one in others.values()]
+    reach = error * [quantile(1.0 - alpha / 2.0, one) for one in degrees]
     columns = {
         "estimate": estimate,
         "standard_error": error,
@@ -56,9 +60,12 @@ class AIPW(Estimator):
     folds : int, default=3
         Number of folds for cross-fitting, from 1 to 20. The scores of people in a fold use regressions
         fitted without that fold. With 1, there is no cross-fitting. No effect with "difference".
-    ridge : float, default=1.0
-        Penalty on the squared coefficients in standard units, except for the intercept. Increase it if there
-        are many covariates and few people.
+    repeats : int, default=3
+        Number of times that people are assigned to folds, from 1 to 10, each time anew. The estimate is the
+        median over these, and its standard error covers how much they differ. No effect with one fold.
+    ridge : float, optional
+        Penalty on the squared coefficients of the covariates, in standard units. By default, a penalty for
+        each regression is chosen from 0.3 to 1000 by its fit to held-out people.
     trim : float, default=0.01
         Propensities are clipped to lie between `trim` and 1 - `trim`. Increase it if overlap is poor and a
         few people have very large weights. No effect with "difference".
@@ -95,7 +102,8 @@ class AIPW(Estimator):
         estimator: str = "aipw",
         site_terms: str = "offsets",
         folds: int = 3,
-        ridge: float = 1.0,
+        repeats: int = 3,
+        ridge: float | None = None,
         trim: float = 0.01,
         draws: int = 400,
     ) -> None:
@@ -103,6 +111,7 @@ class AIPW(Estimator):
         self.estimator = estimator
         self.site_terms = site_terms
         self.folds = folds
+        self.repeats = repeats
         self.ridge = ridge
         self.trim = trim
         self.draws = draws
@@ -143,13 +152,17 @@ class MetaAnalysis(Estimator):
         the study.
     effects : {"random", "fixed"}, default="random"
         "random" lets the effects of the sites differ, with a variance τ² estimated by the method of
-        DerSimonian and Laird. "fixed" assumes that all sites have the same effect.
+        DerSimonian and Laird, and intervals by the modified method of Hartung and Knapp. "fixed" assumes
+        that all sites have the same effect.
     folds : int, default=3
         Number of folds for cross-fitting within each site, from 1 to 20. With 1, there is no cross-fitting.
         Reduce it if sites are small.
-    ridge : float, default=1.0
-        Penalty on the squared coefficients in standard units, except for the intercept. Increase it if there
-        are many covariates and few people.
+    repeats : int, default=3
+        Number of times that people are assigned to folds, from 1 to 10, each time anew. The estimate is the
+        median over these, and its standard error covers how much they differ. No effect with one fold.
+    ridge : float, optional
+        Penalty on the squared coefficients of the covariates, in standard units. By default, a penalty for
+        each regression is chosen from 0.3 to 1000 by its fit to held-out people.
     trim : float, default=0.01
         Propensities are clipped to lie between `trim` and 1 - `trim`. Increase it if overlap is poor and a
         few people have very large weights.
@@ -166,6 +179,9 @@ class MetaAnalysis(Estimator):
     References
     ----------
     R. DerSimonian and N. Laird, "Meta-analysis in clinical trials", Controlled Clinical Trials 7 (1986).
+
+    C. Röver, G. Knapp and T. Friede, "Hartung-Knapp-Sidik-Jonkman approach and its modification for
+    random-effects meta-analysis with few studies", BMC Medical Research Methodology 15 (2015).
 
     T. V. Vo et al., "Federated Causal Inference from Observational Data", Machine Learning (2025),
     doi:10.1007/s10994-025-06819-9, whose methods this estimator is compared with.
@@ -184,19 +200,21 @@ class MetaAnalysis(Estimator):
         seed: int = 0,
         effects: str = "random",
         folds: int = 3,
-        ridge: float = 1.0,
+        repeats: int = 3,
+        ridge: float | None = None,
         trim: float = 0.01,
         draws: int = 400,
     ) -> None:
         self.seed = seed
         self.effects = effects
         self.folds = folds
+        self.repeats = repeats
         self.ridge = ridge
         self.trim = trim
         self.draws = draws
 
     def estimates(self, *, alpha: float = 0.05) -> pd.DataFrame:
-        """Estimates by site, and pooled with fixed and with random effects.
+        """Estimates by site, pooled with fixed and with random effects, and predicted for another site.
 
         Parameters
         ----------
@@ -207,9 +225,13 @@ class MetaAnalysis(Estimator):
         -------
         pandas.DataFrame
             The columns estimate, standard_error, lower and upper. The estimates of the sites are not shrunk.
+            The interval of the row ``random effects`` is that of Hartung and Knapp. The row ``another site``
+            has the interval in which the effect of another site would lie (the prediction interval).
         """
         result = self._fitted()
-        others = {f"{name} effects": result.fit_diagnostics[name] for name in ("fixed", "random")}
+        fixed, random = (result.fit_diagnostics[name] for name in ("fixed", "random"))
+        another = {**random, "standard_error": random["prediction_error"]}
+        others = {"fixed effects": fixed, "random effects": random, "another site": another}
         return estimates_table(result, others, alpha)
 
     def heterogeneity(self) -> pd.Series:

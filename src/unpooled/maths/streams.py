@@ -9,6 +9,7 @@ STREAMS = {
     # NumPy generators, asked for by `stream`. Only one method runs in a study, so methods may share numbers.
     "inducing inputs": 1,
     "folds": 2,
+    "further folds": 14,
     "regression draws": 3,
     "mean network": 3,
     "coefficient draws": 4,

@@ -21,6 +21,11 @@ class MethodSettings(BaseModel):
     applies: ClassVar[Conditions] = ()
     """Conditions under which settings have an effect; setting one that has none is an error."""
 
+    @property
+    def fold_draws(self) -> int:
+        """How many times people are assigned to folds, each time anew."""
+        return 1
+
     def changed(self, **changes: object) -> Self:
         """The settings with some changed; those that then have no effect return to their defaults."""
         loose = self.model_copy(update=changes)

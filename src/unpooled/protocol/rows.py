@@ -26,6 +26,8 @@ class Rows(eqx.Module):
     """Incomplete confounders, 0 where a value is missing."""
     seen: Float[Array, "n u"]
     """1 where a value of `incomplete` is observed, 0 where it is missing."""
+    more_folds: Int[Array, "r n"] | None = None
+    """Further draws of the folds, for methods that repeat their cross-fitting; `fold` is the first draw."""
 
 
 def padded_size(rows: int) -> int:
@@ -43,6 +45,7 @@ def padded_size(rows: int) -> int:
 def make_rows(
     covariates: np.ndarray, treatment: np.ndarray, outcome: np.ndarray, *, fold: np.ndarray, site: int,
     incomplete: np.ndarray | None = None, salt: int | None = None, least: float = 0.0,
+    more_folds: np.ndarray | None = None,
 ) -> Rows:  # fmt: skip
     """Pad to a shared shape with zeros and fold −1; NaN in `incomplete` marks a missing value."""
     count = len(treatment)
@@ -53,6 +56,7 @@ def make_rows(
         width = [(0, extra)] + [(0, 0)] * (array.ndim - 1)
         return jnp.asarray(np.pad(array, width, constant_values=value))
 
+    more = None if more_folds is None or len(more_folds) == 0 else pad(more_folds.T.astype(np.int32), -1).T
     return Rows(
         covariates=pad(covariates),
         treatment=pad(treatment),
@@ -64,4 +68,5 @@ def make_rows(
         least=jnp.asarray(float(least)),
         incomplete=pad(np.nan_to_num(values)),
         seen=pad((~np.isnan(values)).astype(float), 1.0),
+        more_folds=more,
     )

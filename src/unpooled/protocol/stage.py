@@ -51,6 +51,8 @@ ANY = (-float("inf"), float("inf"))
 """Bounds of keys of random numbers."""
 FOLD = (-1.0, 20.0)
 """Bounds of the fold that is left out."""
+FOLD_DRAW = (0.0, 9.0)
+"""Bounds of the number of a draw of the folds, counted from 0."""
 LINEAR = (-100.0, 100.0)
 """Bounds of coefficients of a linear predictor with values on the scale of the outcome."""
 LOGIT = (-15.0, 15.0)

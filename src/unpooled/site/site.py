@@ -88,9 +88,11 @@ def adopt(site: Site, question: Adopt) -> Adoption:
     salt = index if site.salt is None else site.salt
     count = method.folds(settings)
     fold = folds(arrays.treatment, count, stream(question.seed, "folds", salt))
+    rng = stream(question.seed, "further folds", salt)
+    drawn = further_folds(arrays.treatment, fold, count, settings.fold_draws, rng)
     plain = standardised(arrays, question.scaling)
     groups = [arrays.treatment == arm for arm in (0, 1)]
-    groups = [(fold == f) & arm for arm in groups for f in range(max(count, 1))]
+    groups = [(one == f) & arm for one in drawn for arm in groups for f in range(max(count, 1))]
     diagnostic_fold = None
     if question.diagnostics:
         rng = stream(question.seed, "diagnostic folds", salt)
@@ -112,6 +114,7 @@ def adopt(site: Site, question: Adopt) -> Adoption:
             incomplete=values.incomplete,
             salt=salt % 2**31,
             least=site.limits.cell,
+            more_folds=drawn[1:],
         )
 
     everything = np.column_stack([shielded.covariates, shielded.outcome, shielded.incomplete])
@@ -148,6 +151,29 @@ def folds(treatment: np.ndarray, count: int, rng: np.random.Generator) -> np.nda
         people = np.flatnonzero(treatment == arm)
         fold[people] = rng.permutation(len(people)) % max(count, 1)
     return fold
+
+
+def further_folds(
+    treatment: np.ndarray, fold: np.ndarray, count: int, draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    """All draws of the folds [draw, n], beginning with `fold`.
+
+    Each further draw spreads the people who share an arm and all folds of the draws before evenly over the
+    folds. No two draws have nearly the same fold, whose difference would be a sum over few people.
+    """
+    drawn = [np.asarray(fold, dtype=np.int32)]
+    while len(drawn) < draws and count > 1:
+        new = np.zeros(len(treatment), dtype=np.int32)
+        for arm in (0.0, 1.0):
+            people = np.flatnonzero(treatment == arm)
+            _, alike = np.unique(np.array(drawn)[:, people], axis=1, return_inverse=True)
+            alike = np.ravel(alike)
+            # People in random order, those who are alike side by side, are dealt out to the folds in blocks.
+            order = np.lexsort((rng.random(len(people)), rng.permutation(alike.max(initial=0) + 1)[alike]))
+            blocks = [rng.permutation(count) for _ in range(-(-len(people) // count))]
+            new[people[order]] = np.concatenate([*blocks, np.zeros(0, int)])[: len(people)]
+        drawn.append(new)
+    return np.array(drawn)
 
 
 def open_site(name: str, source: Table, study: Study, limits: Limits) -> Site:

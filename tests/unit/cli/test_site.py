@@ -151,8 +151,11 @@ def test_every_method_can_be_reviewed(method, several_kinds):
 
 @pytest.mark.parametrize(("method", "words"), [("aipw", "do not follow"), ("fedci", "trusted with them")])
 def test_a_review_says_whether_rows_could_follow_from_all_that_leaves(method, words, several_kinds):
-    assert words in run(*several_kinds(method), "--refuse").stdout
-    found = json.loads(run(*several_kinds(method), "--json").stdout)
+    asked = several_kinds(method)
+    if method == "aipw":  # with three draws of the folds there may be more numbers than values
+        asked[1].write_text(asked[1].read_text().replace("[method]", "[method]\nrepeats = 1"))
+    assert words in run(*asked, "--refuse").stdout
+    found = json.loads(run(*asked, "--json").stdout)
     assert found["values"] == 400 * 6
     assert (found["numbers"] > found["values"]) == (method == "fedci")
 

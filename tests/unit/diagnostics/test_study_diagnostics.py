@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import t
 from statsmodels.stats.meta_analysis import combine_effects
 
 from oracle.records import diagnostic_statistics
@@ -17,7 +18,7 @@ from unpooled.diagnostics.heterogeneity import comparators, leave_one_out, poole
 from unpooled.diagnostics.overlap import extreme, outside_support
 from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, diagnose
 from unpooled.errors import FitError, StudyError
-from unpooled.methods.diagnostics.balance import Regressors
+from unpooled.methods.diagnostics.balance import EDGES, Regressors
 from unpooled.methods.diagnostics.rounds import Unavailable
 from unpooled.study import ALL_SITES
 
@@ -93,6 +94,7 @@ def test_a_trial_passes_every_check() -> None:
     seen = diagnose(STUDY, tables(0.0))
     assert verdicts(seen) == {
         "common support": True,
+        "extreme propensities": True,
         "effective sample size": True,
         "balance after weighting": True,
         "sites agree": True,
@@ -135,11 +137,39 @@ def test_thresholds_are_inclusive_and_what_is_not_known_is_not_judged() -> None:
 
 
 def test_support_and_extremes_are_shares_to_the_nearest_five_people() -> None:
-    people = np.zeros((2, 20))
-    people[0, :3], people[1, 2:5], people[1, 19] = (7, 6, 40), (40, 30, 3), 2
-    statistics = diagnostic_statistics(summed={"histogram": people})
-    assert outside_support(statistics) == 50 / 128  # 7 + 6 + 30 + 3 + 2 = 48
+    people = np.zeros((2, len(EDGES) - 1))
+    place = [int(np.searchsorted(EDGES, one)) - 1 for one in (0.02, 0.06, 0.12, 0.17, 0.22, 0.999)]
+    people[0, place[:3]], people[1, place[3:]] = (7, 6, 40), (40, 33, 2)
+    total = {"histogram": people, "arms": people.sum(axis=1)}
+    statistics = diagnostic_statistics(summed=total, per_site={"shown": np.ones((1, *people.shape))})
+    assert outside_support(statistics) == 50 / 128  # 7 + 6 + 33 + 2 = 48; .12 and .17 are alike
     assert extreme(statistics) == 15 / 128  # 7 + 6 + 2
+
+
+def test_withheld_bins_support_others_and_count_as_many_people_as_they_may_hold() -> None:
+    """Of 60 people at a site with limits, 12 treated are withheld in three bins and 4 control in one."""
+    people, shown = np.zeros((2, len(EDGES) - 1)), np.ones((2, len(EDGES) - 1))
+    low, middle, high, top = (int(np.searchsorted(EDGES, one)) - 1 for one in (0.01, 0.42, 0.47, 0.97))
+    people[0, middle], people[1, high] = 24, 20
+    shown[0, low], shown[1, [low, middle, top]] = 0, 0
+    total = {"histogram": people, "arms": np.array([28.0, 32.0])}
+    each = {"histogram": people[None], "shown": shown[None], "arms": total["arms"][None]}
+    statistics = diagnostic_statistics(summed=total, per_site=each)
+    # Only `top` has nobody of the other arm; it has at most 12 − 2 people, and `low` and `top` 12 − 1 and 4.
+    assert outside_support(statistics) == 10 / 60
+    assert extreme(statistics) == 15 / 60
+
+
+def test_a_rare_treatment_with_extreme_propensities_has_no_common_support() -> None:
+    """One in a hundred is treated; all but a few propensities are far below those of the treated."""
+    rng, made = np.random.default_rng(4), {}
+    for site in range(2):
+        a, b, noise = rng.normal(size=(3, 3000))
+        w = (rng.random(3000) < 1.0 / (1.0 + np.exp(7.0 - 2.5 * a))).astype(int)
+        made[f"site{site}"] = pd.DataFrame({"a": a, "b": b, "w": w, "y": a + w + noise})
+    found = verdicts(diagnose(STUDY, made))
+    assert not found["common support"]
+    assert not found["extreme propensities"]
 
 
 def test_balance_before_weighting_is_empty_where_few_carry_a_flag() -> None:
@@ -173,16 +203,19 @@ def test_heterogeneity_is_that_of_statsmodels() -> None:
     }  # fmt: skip
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-10)
-    for name, short in (("fixed", "fe"), ("random", "re")):
+    for name, short, error in (("fixed", "fe", "fe"), ("random", "re", "re_hksj")):
         one = [found[name]["estimate"], found[name]["standard_error"]]
-        expected_pair = [getattr(known, f"mean_effect_{short}"), getattr(known, f"sd_eff_w_{short}")]
+        expected_pair = [getattr(known, f"mean_effect_{short}"), getattr(known, f"sd_eff_w_{error}")]
         np.testing.assert_allclose(one, expected_pair, rtol=1e-10)
+    assert known.sd_eff_w_re_hksj > known.sd_eff_w_re  # else the usual one would be used
+    reach = t.ppf(0.975, 3) * np.sqrt(known.tau2 + known.sd_eff_w_re_hksj**2)
+    ends = [found["random"]["prediction_lower"], found["random"]["prediction_upper"]]
+    np.testing.assert_allclose(ends, [known.mean_effect_re - reach, known.mean_effect_re + reach])
     assert known.tau2 > 0.0
     rows = comparators(SITES, 2.0, found)
     np.testing.assert_allclose(rows["estimate"].iloc[-2:], [known.mean_effect_fe, known.mean_effect_re])
-    np.testing.assert_allclose(
-        rows["upper"] - rows["lower"], 2 * 1.959964 * rows["standard_error"], rtol=1e-6
-    )
+    reach = (rows["upper"] - rows["lower"]) / 2.0 / rows["standard_error"]
+    np.testing.assert_allclose(reach, [1.959964] * 4 + [t.ppf(0.975, 3)], rtol=1e-6)
 
 
 def test_of_a_single_shown_site_there_is_no_heterogeneity() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from unpooled.methods.aipw.effects import conditional, individual
-from unpooled.methods.aipw.fit import STEPS, budget, fit
+from unpooled.methods.aipw.fit import budget, fit
 from unpooled.methods.aipw.model import PooledRegressions
+from unpooled.methods.aipw.regressions import STEPS
 from unpooled.methods.aipw.settings import AIPWContext, AIPWSettings
 from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
 from unpooled.methods.method import Fit
@@ -47,13 +48,14 @@ class AIPWMethod:
         return settings.folds if settings.folds > 1 and settings.estimator != "difference" else 0
 
     def features(self, settings: AIPWSettings, context: AIPWContext) -> int:
-        return 1 + context.covariates
+        # Sums for each draw of the folds: as many people for each of them as for those of a single draw.
+        return (1 + context.covariates) * settings.fold_draws
 
     def plans(self, settings: AIPWSettings) -> tuple[AIPWSettings, ...]:
-        return settings, settings.changed(folds=1)
+        return tuple(dict.fromkeys((settings, settings.changed(repeats=1), settings.changed(folds=1))))
 
     def budget(self, settings: AIPWSettings, context: AIPWContext) -> dict[str, int]:
-        return budget(settings.folds)
+        return budget(settings.folds, settings.fold_draws)
 
     def most_rounds(self, settings: AIPWSettings) -> int:
         return 1 + (1 if settings.estimator == "difference" else STEPS)

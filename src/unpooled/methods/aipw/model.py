@@ -34,6 +34,11 @@ class Pooling(Protocol):
     @property
     def sites(self) -> int: ...
 
+    @property
+    def width(self) -> int:
+        """Number of features, with the intercept."""
+        ...
+
     def shape(self, batch: int, regressions: int) -> tuple[int, ...]:
         """Shape of the solutions."""
         ...
@@ -73,11 +78,6 @@ class PooledRegressions(NamedTuple):
         if self.offsets:
             found[..., 0] += np.moveaxis(solution[..., self.width :], 2, 1)
         return found
-
-
-def penalty(size: int, ridge: float) -> np.ndarray:
-    """The ridge penalty added to the diagonal of a Gram matrix; zero for the intercept."""
-    return np.where(np.arange(size) == 0, 0.0, ridge)
 
 
 class Estimates(NamedTuple):

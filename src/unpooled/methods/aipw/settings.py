@@ -13,7 +13,7 @@ from unpooled.methods.settings import Conditions, MethodSettings
 class AIPWSettings(MethodSettings):
     """Settings of AIPW. The estimand is always the average treatment effect."""
 
-    applies: ClassVar[Conditions] = ((("folds", "trim"), {"estimator": ("aipw", "ipw")}),)
+    applies: ClassVar[Conditions] = ((("folds", "repeats", "trim"), {"estimator": ("aipw", "ipw")}),)
 
     estimator: Literal["aipw", "ipw", "difference"] = "aipw"
     """The estimator: "aipw" is doubly robust, "ipw" weights by the inverse propensity (normalised by site and
@@ -24,14 +24,21 @@ class AIPWSettings(MethodSettings):
     folds: int = Field(default=3, ge=1, le=20)
     """Number of cross-fitting folds: each person's scores come from regressions fitted without their fold.
     Set 1 to switch cross-fitting off, for example if an arm is very small."""
-    ridge: float = Field(default=1.0, gt=0.0)
-    """Ridge penalty on all coefficients but the intercept, in standard units. The default weighs about as
-    much as one person; increase it if covariates are many or nearly collinear."""
+    repeats: int = Field(default=3, ge=1, le=10)
+    """Number of times that people are assigned to folds, each time anew; the estimate is the median. It has
+    no effect with a single fold."""
+    ridge: float | None = Field(default=None, gt=0.0)
+    """Ridge penalty on the coefficients of the covariates, in standard units. By default, a penalty for each
+    regression is chosen by its fit to held-out people."""
     trim: float = Field(default=0.01, gt=0.0, lt=0.5)
     """Propensities are clipped to [`trim`, 1 − `trim`]. Increase it if a few people dominate the weights."""
     draws: int = Field(default=400, ge=20, le=100_000)
     """Number of draws from the normal distribution given by the estimate and its standard error. The
     diagnostics contain both exactly."""
+
+    @property
+    def fold_draws(self) -> int:
+        return self.repeats if self.folds > 1 and self.estimator != "difference" else 1
 
 
 @dataclass(frozen=True)

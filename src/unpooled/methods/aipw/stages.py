@@ -7,14 +7,14 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from unpooled.disclosure.effective_people import capped, enough, spread_out
 from unpooled.maths.linear_algebra import pack
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import FOLD, LINEAR, LOGIT, Bounds, Stage
+from unpooled.protocol.stage import FOLD, FOLD_DRAW, LINEAR, LOGIT, Bounds, Stage
 
 
 def features(covariates: Array) -> Float[Array, "n f"]:
@@ -22,7 +22,7 @@ def features(covariates: Array) -> Float[Array, "n f"]:
     return jnp.concatenate([jnp.ones((len(covariates), 1)), covariates], axis=1)
 
 
-REGRESSIONS: Bounds = {"without": FOLD, "treatment": LOGIT, "outcome": LINEAR}
+REGRESSIONS: Bounds = {"without": FOLD, "draw": FOLD_DRAW, "treatment": LOGIT, "outcome": LINEAR}
 
 
 class Treatment(Stage):
@@ -30,8 +30,9 @@ class Treatment(Stage):
 
     offsets: bool = eqx.field(static=True)
     reveals: ClassVar[str] = (
-        "for sums over sites: slope and curvature of the treatment's log likelihood, without each fold; "
-        "where sites have offsets, at this site: its slope and curvature in the intercept"
+        "for sums over sites: slope and curvature of the treatment's log likelihood, without each fold "
+        "of each draw of the folds; where sites have offsets, at this site: its slope and curvature in the "
+        "intercept"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
@@ -46,8 +47,9 @@ class Outcome(Stage):
 
     offsets: bool = eqx.field(static=True)
     reveals: ClassVar[str] = (
-        "for sums over sites: products of the covariates and the outcome by arm, without each fold; where "
-        "sites have offsets, at this site: sums of the covariates and of the outcome by arm"
+        "for sums over sites: products of the covariates and the outcome by arm, without each fold of "
+        "each draw of the folds; where sites have offsets, at this site: sums of the covariates and "
+        "of the outcome by arm"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
@@ -85,7 +87,15 @@ def outcome_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
 
 
 def _in_use(parameters: Parameters, rows: Rows) -> Float[Array, " n"]:
-    return rows.present * (rows.fold != parameters.fixed["without"])
+    fold = _drawn_fold(parameters, rows)
+    return rows.present * (fold != parameters.fixed["without"])
+
+
+def _drawn_fold(parameters: Parameters, rows: Rows) -> Int[Array, " n"]:
+    """The folds of the draw that is asked for; those of the first if there is only one."""
+    if rows.more_folds is None:
+        return rows.fold
+    return jnp.concatenate([rows.fold[None], rows.more_folds])[parameters.fixed.get("draw", 0)]
 
 
 def packed(sums: dict[str, Array]) -> dict[str, Array]:
@@ -104,14 +114,15 @@ class Scores(Stage):
 
     trim: float = eqx.field(static=True)
     reveals: ClassVar[str] = (
-        "at this site: number of people, mean and sum of squared deviations of their doubly robust scores; "
-        "for sums over sites: how many propensities were clipped"
+        "at this site, by draw of the folds: number of people, mean and sum of squared deviations of their "
+        "doubly robust scores; for sums over sites: how many propensities were clipped and, by arm, number "
+        "of people, sum of inverse-propensity weights and of their squares"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        own = parameters.per_site
-        chance, clipped = _clipped(own["treatment"], rows, self.trim)
-        means = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][rows.fold])
+        own, fold = parameters.per_site, _drawn_fold(parameters, rows)
+        chance, clipped = _clipped(own["treatment"], rows, fold, self.trim)
+        means = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][fold])
         seen = jnp.where(rows.treatment > 0.0, means[1], means[0])
         weight = rows.treatment / chance - (1.0 - rows.treatment) / (1.0 - chance)
         score = means[1] - means[0] + weight * (rows.outcome - seen)
@@ -119,7 +130,7 @@ class Scores(Stage):
         people = rows.present.sum()
         mean = rows.present @ score / people
         per_site = {"people": people, "mean": mean, "squares": rows.present @ (score - mean) ** 2}
-        return Statistics({"clipped": _count(clipped, rows)}, per_site)
+        return Statistics(_weight_sums(chance, clipped, rows), per_site)
 
     def bounds(self) -> Bounds:
         return REGRESSIONS
@@ -132,28 +143,45 @@ class WeightedOutcomes(Stage):
     reveals: ClassVar[str] = (
         "at this site, by arm: number of people, sum of inverse-propensity weights, the weighted mean of the "
         "outcome, sums of squared weights with deviations from that mean and their squares; for sums over "
-        "sites: how many propensities were clipped"
+        "sites: how many propensities were clipped and, by arm, the same numbers and sums of the weights"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        chance, clipped = _clipped(parameters.per_site["treatment"], rows, self.trim)
-        arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
-        weight = capped(arms / jnp.stack([1.0 - chance, chance]), rows.least)
+        fold = _drawn_fold(parameters, rows)
+        chance, clipped = _clipped(parameters.per_site["treatment"], rows, fold, self.trim)
+        arms, weight = _weights(chance, rows)
         total = weight.sum(axis=1)
         mean = weight @ rows.outcome / total
         deviation = rows.outcome - mean[:, None]
         powers = jnp.stack([jnp.ones_like(deviation), deviation, deviation**2], axis=-1)
         squares = jnp.einsum("an,anp->ap", weight**2, powers)
         per_site = {"people": arms.sum(axis=1), "weight": total, "mean": mean, "squares": squares}
-        return Statistics({"clipped": _count(clipped, rows)}, per_site)
+        return Statistics(_weight_sums(chance, clipped, rows), per_site)
 
     def bounds(self) -> Bounds:
         return REGRESSIONS
 
 
-def propensity(coefficients: Array, rows: Rows) -> Float[Array, " n"]:
+def propensity(coefficients: Array, rows: Rows, fold: Array) -> Float[Array, " n"]:
     """Propensity scores, each from the fit without the person's fold."""
-    return jax.nn.sigmoid(jnp.einsum("nf,nf->n", features(rows.covariates), coefficients[rows.fold]))
+    return jax.nn.sigmoid(jnp.einsum("nf,nf->n", features(rows.covariates), coefficients[fold]))
+
+
+def _weights(chance: Array, rows: Rows) -> tuple[Float[Array, "2 n"], Float[Array, "2 n"]]:
+    """Who is in which arm, and the inverse-propensity weights in each."""
+    arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
+    return arms, capped(arms / jnp.stack([1.0 - chance, chance]), rows.least)
+
+
+def _weight_sums(chance: Array, clipped: Array, rows: Rows) -> dict[str, Array]:
+    """What the checks of the weights need: clipped propensities, and effective sample sizes by arm."""
+    arms, weight = _weights(chance, rows)
+    return {
+        "clipped": _count(clipped, rows),
+        "arms": arms.sum(axis=1),
+        "weight": weight.sum(axis=1),
+        "weight_squares": (weight**2).sum(axis=1),
+    }
 
 
 def _count(clipped: Array, rows: Rows) -> Float[Array, ""]:
@@ -165,7 +193,7 @@ def _count(clipped: Array, rows: Rows) -> Float[Array, ""]:
     return jnp.where(rows.least > 0.0, limited, found)
 
 
-def _clipped(coefficients: Array, rows: Rows, trim: float) -> tuple[Float[Array, " n"], Array]:
+def _clipped(coefficients: Array, rows: Rows, fold: Array, trim: float) -> tuple[Float[Array, " n"], Array]:
     """Propensities clipped to [trim, 1 − trim], and which ones were clipped."""
-    chance = propensity(coefficients, rows)
+    chance = propensity(coefficients, rows, fold)
     return jnp.clip(chance, trim, 1.0 - trim), (chance < trim) | (chance > 1.0 - trim)

@@ -22,7 +22,15 @@ from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Bounds, Stage
 
 BINS = 20
-"""Number of bins of the propensity histogram on [0, 1]."""
+"""Number of bins of the propensity histogram on [0, 1], as it is shown."""
+HALVINGS = 10
+"""The first and the last bin are divided at halves of their width, of their halves, and so on: where the
+treatment is rare, nearly all propensities are in the first bin."""
+_TAIL = 0.5 ** np.arange(1, HALVINGS + 1) / BINS
+EDGES = np.unique(np.round([*np.linspace(0.0, 1.0, BINS + 1), *_TAIL, *(1.0 - _TAIL)], 12))
+"""Edges of the bins that are sent."""
+SHOWN_BIN = np.clip((0.5 * (EDGES[:-1] + EDGES[1:]) * BINS).astype(int), 0, BINS - 1)
+"""The shown bin that each bin belongs to."""
 
 
 class Regressors(NamedTuple):
@@ -91,12 +99,13 @@ class Balance(Stage):
     trim: float = eqx.field(static=True)
     reveals: ClassVar[str] = (
         "at this site, by arm: number, mean and sd of every covariate, number of missing values, people by "
-        "twentieths of their propensity, sum of the weights and of their squares; for sums over sites the "
-        "same, and weighted sums of every covariate — each only if it comes from at least 5 people"
+        "twentieths of their propensity (the first and last in finer steps), sum of the weights and "
+        "of their squares; for sums over sites the same, and weighted sums of every covariate — each only if "
+        "it comes from at least 5 people"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        chance = propensity(parameters.per_site["treatment"], rows)
+        chance = propensity(parameters.per_site["treatment"], rows, rows.fold)
         clipped = jnp.clip(chance, self.trim, 1.0 - self.trim)
         arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
         weight = capped(arms / jnp.stack([1.0 - clipped, clipped]), rows.least)
@@ -105,8 +114,9 @@ class Balance(Stage):
         weighted = {"weight": weight @ known, "weighted": weight @ (known * values)}
         people = arms.sum(axis=1)
         whole = {"arms": people, "weights": weight.sum(axis=1), "weight_squares": (weight**2).sum(axis=1)}
-        place = jnp.clip((chance * BINS).astype(int), 0, BINS - 1)
-        histogram = arms @ (place[:, None] == jnp.arange(BINS))
+        # A propensity of 1 is in the last bin.
+        place = jnp.clip(jnp.searchsorted(EDGES, chance, side="right") - 1, 0, len(EDGES) - 2)
+        histogram = arms @ (place[:, None] == jnp.arange(len(EDGES) - 1))
         kept, shown = self._kept(sums, people), _shown(histogram)
         per_site = {name: jnp.where(kept, found, 0.0) for name, found in sums.items()}
         per_site |= {"kept": kept.astype(float), "histogram": jnp.where(shown, histogram, 0.0)}
@@ -149,5 +159,5 @@ def _shown(histogram: Float[Array, "2 bins"]) -> Array:
     few = _few(histogram) | _few(histogram.sum(axis=1))[:, None]
     recoverable = _few((few * histogram).sum(axis=1))
     rest = jnp.where(few | (histogram == 0.0), jnp.inf, histogram)
-    next_smallest = jnp.arange(BINS) == jnp.argmin(rest, axis=1)[:, None]
+    next_smallest = jnp.arange(histogram.shape[1]) == jnp.argmin(rest, axis=1)[:, None]
     return ~(few | (recoverable[:, None] & next_smallest & jnp.isfinite(rest)))

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from unpooled.errors import UnpooledError
-from unpooled.methods.aipw.fit import EVERYBODY, STEPS, held_out_folds, nuisances, score_question
 from unpooled.methods.aipw.fit import budget as aipw_budget
+from unpooled.methods.aipw.fit import score_question
 from unpooled.methods.aipw.model import (
     Estimates,
     PooledRegressions,
@@ -23,6 +23,7 @@ from unpooled.methods.aipw.model import (
     stacked_scores,
     stacked_weights,
 )
+from unpooled.methods.aipw.regressions import STEPS, held_out, nuisances
 from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
 from unpooled.methods.diagnostics.balance import Balance, regressors
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
@@ -33,8 +34,10 @@ from unpooled.protocol.stage import Stage
 T = TypeVar("T")
 PREFIX = "diagnostics/"
 """Prefix of the stages' names, which distinguishes them from the stages of the method."""
-FOLDS, RIDGE, TRIM = 3, 1.0, 0.01
-"""AIPW's defaults."""
+FOLDS, TRIM = 3, 0.01
+"""AIPW's defaults; the folds are drawn once."""
+BALANCING = 1.0
+"""Penalty of the regression whose weights are judged by how well they balance the arms, about one person."""
 PLANS = (FOLDS, 1, 0)
 """Numbers of folds to choose from for small sites; with 0 there are no diagnostics."""
 MOST_ROUNDS = STEPS + 1
@@ -109,16 +112,14 @@ def diagnose(scaling: Scaling, folds: int = FOLDS) -> Procedure[DiagnosticStatis
 
 
 def _diagnose(scaling: Scaling, folds: int) -> Procedure[DiagnosticStatistics]:
-    pooling, without = _pooling(scaling), np.append(held_out_folds(folds), EVERYBODY)
-    known = yield from nuisances(pooling, RIDGE, without, without)
+    without = held_out(folds)
+    known = yield from nuisances(_pooling(scaling), None, without, without, BALANCING if folds > 1 else None)
     assert known.treatment is not None
-    *held_out, everybody = known.treatment.coefficients
-    crossed = known._replace(treatment=known.treatment._replace(coefficients=np.stack(held_out)))
-    own = np.repeat(everybody[:, None], folds, axis=1)
+    own = np.repeat(known.treatment.coefficients[-1][:, None], folds, axis=1)
     # Zero coefficients give everybody a propensity of ½, hence equal weights: the unadjusted difference.
     both = {"treatment": np.stack([own, np.zeros_like(own)])}
     scores, weighted, balance = yield from side_by_side(
-        ask("scores", score_question(crossed, folds)),
+        ask("scores", score_question(known, folds)),
         ask("weighted_outcomes", Parameters(per_site=both)),
         ask("balance", Parameters(per_site={"treatment": own[None]})),
     )

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from unpooled.disclosure.by_site import BySite
 from unpooled.errors import FitError
 from unpooled.maths.linear_algebra import unpack
-from unpooled.maths.meta_analysis import SMALLEST_ERROR, Heterogeneity, heterogeneity, pool, shrunken
+from unpooled.maths.meta_analysis import (
+    SMALLEST_ERROR,
+    Heterogeneity,
+    RandomEffects,
+    heterogeneity,
+    pool,
+    quantile,
+    random_effects,
+    shrunken,
+)
 from unpooled.maths.normal import independent_normals
 from unpooled.maths.streams import stream
+from unpooled.methods.aipw.checks import weight_checks, weights_of
 from unpooled.methods.aipw.fit import (
-    EVERYBODY,
+    by_draw,
     coefficient_draws,
-    held_out_folds,
-    nuisances,
-    propensity_summary,
+    regression_summary,
     score_question,
+    together,
 )
-from unpooled.methods.aipw.model import Estimates, System, of_scores, site_numbers, with_interval
+from unpooled.methods.aipw.fold_draws import median
+from unpooled.methods.aipw.model import ALPHA, Estimates, System, of_scores, site_numbers, with_interval
+from unpooled.methods.aipw.regressions import held_out, nuisances
 from unpooled.methods.meta_analysis.settings import MetaAnalysisSettings
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask
@@ -51,19 +61,24 @@ class SiteRegressions(NamedTuple):
 
 def fit(settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, scale: float) -> Procedure[Fit]:
     """Estimate every site's effect, then pool; `scale` is the outcome's sd, the unit of diagnostics."""
-    without = held_out_folds(settings.folds)
-    asked = without if without[-1] == EVERYBODY else np.append(without, EVERYBODY)
-    known = yield from nuisances(pooling, settings.ridge, without, asked)
-    reply = yield from ask("scores", score_question(known, len(without)))
-    sums = jax.tree.map(lambda leaf: leaf[0], reply.per_site)
-    sites = of_scores(sums)
-    _require_spread(sites)
+    folds, draws = settings.folds, settings.fold_draws
+    without = held_out(folds, draws)
+    known = yield from nuisances(pooling, settings.ridge, without, without)
+    reply = yield from ask("scores", score_question(known, folds, draws))
+    each = together([of_scores(sums) for sums in by_draw(reply)])
+    _require_spread(each)
+    sites = median(each)
     spread = heterogeneity(*sites)
-    variance = spread.tau_squared if settings.effects == "random" else 0.0
     drawn = coefficient_draws(pooling, known.outcome, settings.draws, stream(seed, "coefficient draws"))
-    effects = site_draws(sites, variance, sums["people"], settings.draws, seed)
-    diagnostics = {**_diagnostics(settings, sites, spread, scale), **propensity_summary(known, reply)}
-    return Fit(Draws(by_site=drawn), effects, diagnostics)
+    variance = spread.tau_squared if settings.effects == "random" else 0.0
+    effects = site_draws(sites, variance, reply.per_site["people"][0], settings.draws, seed)
+    weights = weights_of(reply)
+    diagnostics = {
+        **_diagnostics(settings, sites, spread, scale),
+        **regression_summary(known),
+        "weights": weights._asdict(),
+    }
+    return Fit(Draws(by_site=drawn), effects, diagnostics, weight_checks(weights, settings.trim))
 
 
 def _require_spread(sites: Estimates) -> None:
@@ -76,7 +91,11 @@ def _require_spread(sites: Estimates) -> None:
 
 
 def site_draws(sites: Estimates, tau_squared: float, people: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Draws [K, m] of the sites' effects given all estimates, with a common draw of the pooled mean μ."""
+    """Draws [K, m] of the sites' effects given all estimates, with a common draw of the pooled mean μ.
+
+    μ is normal here also with random effects: these are the effects at these sites, for which intervals by
+    Hartung and Knapp, which are about a population of sites, would be much too wide if sites are few.
+    """
     pooled, given = pool(*sites, tau_squared), shrunken(*sites, tau_squared)
     share = people / people.sum()
     # `ate` averages over sites: there μ enters with the average slope, a site with its share of people.
@@ -90,13 +109,11 @@ def _diagnostics(
     settings: MetaAnalysisSettings, sites: Estimates, spread: Heterogeneity, scale: float
 ) -> dict[str, object]:
     """Both pooled estimates and the heterogeneity between sites; τ² is in squared outcome units."""
-    pooled = {"fixed": pool(*sites), "random": pool(*sites, spread.tau_squared)}
+    fixed, random = pool(*sites), random_effects(*sites, spread.tau_squared)
+    common = with_interval(Estimates(np.array(fixed.estimate), np.array(fixed.error)), scale)
     both = {
-        name: {
-            **with_interval(Estimates(np.array(one.estimate), np.array(one.error)), scale),
-            "weights": BySite(one.weights),
-        }
-        for name, one in pooled.items()
+        "fixed": {**common, "weights": BySite(fixed.weights)},
+        "random": {**_random_effects(random, scale), "weights": BySite(random.weights)},
     }
     return {
         "effects": settings.effects,
@@ -104,4 +121,21 @@ def _diagnostics(
         "overall": both[settings.effects],
         **both,
         "heterogeneity": {**spread._asdict(), "tau_squared": scale**2 * spread.tau_squared},
+    }
+
+
+def _random_effects(found: RandomEffects, scale: float) -> dict[str, object]:
+    """The pooled mean with its interval, and the interval in which the effect of another site would be."""
+    reach = quantile(1.0 - ALPHA / 2.0, found.degrees)
+    centre, errors = scale * found.estimate, (scale * found.error, scale * found.prediction_error)
+    (lower, upper), (lowest, highest) = ((centre - reach * one, centre + reach * one) for one in errors)
+    return {
+        "estimate": centre,
+        "standard_error": errors[0],
+        "degrees": found.degrees,
+        "lower": lower,
+        "upper": upper,
+        "prediction_error": errors[1],
+        "prediction_lower": lowest,
+        "prediction_upper": highest,
     }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from unpooled.methods.aipw.effects import conditional, individual
-from unpooled.methods.aipw.fit import STEPS, budget
+from unpooled.methods.aipw.fit import budget
+from unpooled.methods.aipw.regressions import STEPS
 from unpooled.methods.aipw.settings import AIPWContext
 from unpooled.methods.aipw.stages import Scores
 from unpooled.methods.meta_analysis.fit import SiteRegressions, fit
@@ -45,13 +46,13 @@ class MetaAnalysisMethod:
         return settings.folds if settings.folds > 1 else 0
 
     def features(self, settings: MetaAnalysisSettings, context: AIPWContext) -> int:
-        return 1 + context.covariates
+        return (1 + context.covariates) * settings.fold_draws
 
     def plans(self, settings: MetaAnalysisSettings) -> tuple[MetaAnalysisSettings, ...]:
-        return settings, settings.changed(folds=1)
+        return tuple(dict.fromkeys((settings, settings.changed(repeats=1), settings.changed(folds=1))))
 
     def budget(self, settings: MetaAnalysisSettings, context: AIPWContext) -> dict[str, int]:
-        return budget(settings.folds)
+        return budget(settings.folds, settings.fold_draws)
 
     def most_rounds(self, settings: MetaAnalysisSettings) -> int:
         return STEPS + 1
