@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from oracle.world import SIZES, STUDY, World, build, frames
 from unpooled import FedCI
-from unpooled.maths.regression import coefficients, draw
+from unpooled.maths.regression import draw
 from unpooled.methods.fedci.effects import WeightDraws, conditional_effect
 from unpooled.optimise.procedure import ask
 
@@ -34,7 +34,7 @@ def exact(world: World) -> tuple[float, dict[str, float]]:
     batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], parameters)
     statistics = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), world.run(ask(world.name, batch)))
     posterior = world.evidence.posterior(parameters, statistics)
-    beta, shift = coefficients(world.evidence.structure.prior(world.free), draw(posterior, None))
+    beta, shift = world.evidence.weights(parameters, draw(posterior, None))
     effects = {}
     for name in world.sites:
         rows = world.rows(name)

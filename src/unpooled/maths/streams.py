@@ -29,6 +29,7 @@ STREAMS = {
     "class keys": 7,
     "latent keys": 11,
     "augmentation keys": 20,
+    "subsample": 15,
 }
 """The number of each stream."""
 

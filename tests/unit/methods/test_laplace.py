@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from unpooled.methods.fedci.fit import draw_about, precision_of
+from unpooled.methods.fedci.fit import PosteriorMode, draw_about, plausible, precision_of, propensity_of
 
 
 def test_no_direction_spreads_beyond_its_prior() -> None:
@@ -29,3 +29,24 @@ def test_draws_have_the_precisions_covariance_with_students_tails() -> None:
     np.testing.assert_allclose(flat.mean(axis=0), [1.0, -2.0, 3.0], atol=0.03)
     t_variance = 5 / 3
     np.testing.assert_allclose(np.cov(flat.T), t_variance * np.linalg.inv(precision), rtol=0.06, atol=0.03)
+
+
+def test_draws_that_the_data_contradict_are_left_out() -> None:
+    mode = PosteriorMode({}, 10.0, np.eye(2))
+    furthest = 0.5 * 13.8155  # half the 99.9 % point of χ² with two degrees of freedom
+    values = np.array([10.0, 10.0 + furthest - 0.01, 10.0 + furthest + 0.01, 12.0, 500.0, 11.0])
+    assert plausible(values, mode).tolist() == [0, 1, 3, 5]
+    # A draw better than the mode moves the region; however poor the approximation, half of them stay.
+    assert plausible(values - np.array([0.0, 0, 0, 0, 0, 500.0]), mode).tolist() == [0, 3, 5]
+
+
+def test_the_propensity_is_a_regression_of_the_treatment_in_units_of_its_fit() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(400, 3)) @ rng.normal(size=(3, 3)) + 0.3
+    w = (x[:, 0] + rng.normal(size=400) > 0.0).astype(float)
+    ones = np.column_stack([np.ones(400), x])
+    gram = np.stack([ones.T @ (ones * arm[:, None]) for arm in (1.0 - w, w)])
+    found = propensity_of(gram)
+    centred = x - x.mean(axis=0)
+    slopes = np.linalg.solve(centred.T @ centred + np.eye(3), centred.T @ w)
+    np.testing.assert_allclose(found, slopes / (centred @ slopes).std(), rtol=1e-8)

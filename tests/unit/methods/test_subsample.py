@@ -9,7 +9,7 @@ import unpooled as up
 from unpooled.data.simulation import simulate
 from unpooled.methods.fedci import fit, subsample
 from unpooled.protocol.records import ROUNDED
-from unpooled.protocol.rows import padded_size
+from unpooled.protocol.rows import make_rows
 
 
 def test_sites_up_to_about_twice_what_is_kept_are_not_thinned() -> None:
@@ -26,17 +26,40 @@ def test_coordinator_and_sites_agree_on_whether_a_site_is_large() -> None:
         assert subsample.is_large(rows) == subsample.is_large(rounded)
 
 
-@pytest.mark.parametrize("people", [50, 2048, 5000, 200_000])
-def test_people_are_kept_evenly_and_padding_is_not_counted(people: int) -> None:
-    size = padded_size(people)
-    kept = subsample._kept(size, people)
-    assert len(set(kept)) == len(kept)
-    assert kept.max() < people
-    if size <= subsample.KEPT:
-        np.testing.assert_array_equal(kept, np.arange(people))
-    else:
-        assert len(kept) == pytest.approx(subsample.KEPT * people / size, abs=1)
-        assert np.ptp(np.diff(kept)) <= 1
+@pytest.mark.parametrize("treated", [0.5, 0.01])
+@pytest.mark.parametrize("order", ["alternating", "sorted", "random"])
+def test_both_arms_are_drawn_in_proportion_whatever_the_order_of_the_table(
+    order: str, treated: float
+) -> None:
+    people, rng = 5000, np.random.default_rng(3)
+    count = round(treated * people)
+    w = np.zeros(people)
+    w[:: people // count][:count] = 1.0
+    if order != "alternating":
+        w = np.sort(w) if order == "sorted" else rng.permutation(w)
+    nothing = np.zeros(people)
+    rows = make_rows(nothing[:, None], w, nothing, fold=nothing, site=0)
+    kept = np.asarray(subsample.drawn(rows))
+    assert len(set(kept)) == subsample.KEPT  # nobody twice
+    assert kept.max() < people  # no padding
+    assert w[kept].sum() == pytest.approx(subsample.KEPT * treated, abs=1)
+    # Not every k-th person of an arm, which a pattern in the table could coincide with.
+    steps = np.diff(np.sort(kept[w[kept] == 0.0]))
+    assert len(set(steps)) > 3
+
+
+def test_each_site_draws_its_own_and_keeps_it() -> None:
+    people = 5000
+    tables = [
+        make_rows(
+            np.zeros((people, 1)), np.arange(people) % 2, np.zeros(people), fold=np.zeros(people), site=s
+        )
+        for s in (0, 0, 1)
+    ]
+    first, again, other = (np.asarray(subsample.drawn(rows)) for rows in tables)
+    np.testing.assert_array_equal(first, again)
+    assert np.mean(first == other) < 0.6
+    assert subsample.share([people, 50]) == (subsample.KEPT + 50) / (people + 50)
 
 
 @pytest.mark.thorough

@@ -17,6 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
+from scipy.stats import chi2
 
 from unpooled.disclosure.by_site import Trace
 from unpooled.maths.linear_algebra import unpack
@@ -34,7 +35,7 @@ from unpooled.optimise.objective import Minima, curvature, flatten
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Arrays, Draws, Parameters
+from unpooled.protocol.records import Arrays, Check, Draws, Parameters
 from unpooled.protocol.stage import Bounds
 
 NEGLIGIBLE = 0.02
@@ -45,6 +46,8 @@ RIDGE = 5.0
 """Penalty of the ridge regressions that give the starting values."""
 DEGREES = 5
 """Degrees of freedom of the t distribution from which hyperparameters are drawn."""
+PLAUSIBLE, REPLACED = 0.999, 0.5
+"""Probability of the region about the mode from which draws are kept, and the most that may lie outside."""
 LOOSEST = 0.5
 """Minimum prior precision in any direction of the hyperparameter space."""
 
@@ -61,9 +64,10 @@ class Ridges:
 
 
 class PosteriorMode(NamedTuple):
-    """The posterior mode of the hyperparameters, and the precision of the Laplace approximation."""
+    """The posterior mode of the hyperparameters, the objective there, and the precision about it."""
 
     free: Arrays
+    value: float
     precision: np.ndarray
 
 
@@ -95,7 +99,8 @@ def fit(
             for i, (name, mode) in enumerate(zip(weights, modes, strict=True))
         ]
     )
-    draws = dict(zip(weights, drawn, strict=True))
+    draws = {name: found for name, (found, _) in zip(weights, drawn, strict=True)}
+    replaced = float(sum(weight * share for weight, (_, share) in zip(weights.values(), drawn, strict=True)))
     effects = yield from side_by_side(*[_average(name, draws[name]) for name in weights])
     diagnostics = {
         name: {
@@ -108,7 +113,18 @@ def fit(
     }
     site_effects = mix(dict(zip(weights, effects, strict=True)), weights, settings.draws)
     shared = Draws({"weights": weights, "structures": draws})
-    return Fit(shared, site_effects, {"weights": weights, "structures": diagnostics})
+    return Fit(
+        shared, site_effects, {"weights": weights, "structures": diagnostics}, (draws_check(replaced),)
+    )
+
+
+def draws_check(replaced: float) -> Check:
+    return Check(
+        "draws of the hyperparameters", replaced <= REPLACED, replaced, REPLACED,
+        "Share of the drawn hyperparameters that the data contradict and that were replaced by others. Above "
+        "the threshold, the normal approximation of their posterior is poor, and intervals may be too narrow "
+        "or too wide: use more draws, or name a structure.",
+    )  # fmt: skip
 
 
 def ridges_of(total: Arrays) -> Ridges:
@@ -176,7 +192,7 @@ def _stack(
     fitted, shifts = [], []
     for name, evidence in evidences.items():
         at = (minima[name].free, fixed_parameters(starts, held), minima[name].statistics, None)
-        beta, shift = one_by_one(_weights_and_shifts, at, evidence)
+        beta, shift, _ = one_by_one(_weights_and_shifts, at, evidence)
         free, weights, own = jax.tree.map(
             lambda leaf: np.asarray(leaf)[None, 1:], (minima[name].free, beta, shift)
         )
@@ -215,30 +231,31 @@ def simplex_weights(errors: np.ndarray) -> np.ndarray:
 
 def _weights_and_shifts(
     leaves: tuple[Arrays, Arrays, Statistics, Array | None], evidence: Evidence
-) -> tuple[Array, Array]:
-    """β and g under one θ: J draws if keys are given, otherwise the posterior mean."""
+) -> tuple[Array, Array, Array]:
+    """β and g under one θ, J draws if keys are given, otherwise the posterior mean; and the objective."""
     free, fixed, statistics, keys = leaves
     asked = Parameters(free, fixed)
     fitted = evidence.posterior(asked, statistics)
+    value = -fitted.log_evidence - evidence.structure.log_prior(free, fixed)
     if keys is None:
-        return evidence.weights(asked, draw(fitted, None))
+        return *evidence.weights(asked, draw(fitted, None)), value
     many = jax.random.wrap_key_data(keys)
-    return jax.lax.map(lambda key: evidence.weights(asked, draw(fitted, key)), many)
+    return *jax.lax.map(lambda key: evidence.weights(asked, draw(fitted, key)), many), value
 
 
 def _mode(
     name: str, evidence: Evidence, minima: Minima, start: Ridges, settings: FedCISettings, share: float
 ) -> Procedure[PosteriorMode]:
     """The mode and its precision; after a subsample, the minimum is refined on all people."""
-    best = jax.tree.map(lambda leaf: leaf[0], minima.free)
+    best, value = jax.tree.map(lambda leaf: leaf[0], minima.free), minima.values[0]
     fixed = _of_all(replace(start, rows=share * start.rows))
     hessian = yield from curvature(_first(name, share), evidence, best, fixed, two_sided=True)
     prior = prior_curvature(evidence.structure, best, fixed)
     if share < 1.0:
         hessian = prior + (hessian - prior) / share
         refined = yield from refine(name, evidence, best, hessian, _of_all(start), settings.tolerance)
-        best = jax.tree.map(lambda leaf: leaf[0], refined.free)
-    return PosteriorMode(best, precision_of(hessian, prior))
+        best, value = jax.tree.map(lambda leaf: leaf[0], refined.free), refined.values[0]
+    return PosteriorMode(best, float(value), precision_of(hessian, prior))
 
 
 def _of_all(start: Ridges) -> Arrays:
@@ -271,22 +288,38 @@ def _prior_curvature(structure: Structure, free: Arrays, fixed: Arrays) -> jax.A
 
 def _draw(
     name: str, evidence: Evidence, mode: PosteriorMode, start: Ridges, settings: FedCISettings, seed: int
-) -> Procedure[Arrays]:
-    """Draw hyperparameters from the Laplace approximation, weights and shifts from their exact posterior."""
+) -> Procedure[tuple[Arrays, float]]:
+    """Draw hyperparameters from the Laplace approximation, weights and shifts from their exact posterior.
+
+    Returns the draws, and the share of the hyperparameters that were replaced because they are implausible.
+    """
     per_theta = evidence.structure.draws_per_theta
     count = -(-settings.draws // per_theta)
     free = draw_about(mode.free, mode.precision, count, seed, evidence.structure.bounds())
     many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), _of_all(start))
     statistics = yield from ask(name, Parameters(free, many))
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))
-    beta, shift = one_by_one(_weights_and_shifts, (free, many, statistics, keys), evidence)
+    beta, shift, values = one_by_one(_weights_and_shifts, (free, many, statistics, keys), evidence)
     noise = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), count)
-    return {
-        "free": free,
-        "beta": beta,
-        "shift": shift,
-        "key": np.asarray(jax.random.key_data(noise)),
-    }
+    likely = plausible(np.asarray(values), mode)
+    free, beta, shift = jax.tree.map(
+        lambda leaf: np.asarray(leaf)[np.resize(likely, count)], (free, beta, shift)
+    )
+    drawn = {"free": free, "beta": beta, "shift": shift, "key": np.asarray(jax.random.key_data(noise))}
+    return drawn, 1.0 - len(likely) / count
+
+
+def plausible(values: np.ndarray, mode: PosteriorMode) -> np.ndarray:
+    """Indices of the draws whose objective is not far above that of the mode.
+
+    Twice the difference is χ² distributed if the posterior is normal. The tails of the t distribution, and a
+    posterior that is not normal, give draws beyond its 99.9 % point, which would dominate means and sds. At
+    least the better half is kept.
+    """
+    lowest = min(mode.value, float(np.min(values)))
+    furthest = 0.5 * chi2.ppf(PLAUSIBLE, len(mode.precision))
+    found = np.flatnonzero(values - lowest <= furthest)
+    return found if 2 * len(found) >= len(values) else np.sort(np.argsort(values)[: -(-len(values) // 2)])
 
 
 def draw_about(

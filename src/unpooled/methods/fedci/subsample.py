@@ -13,7 +13,9 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int
 
+from unpooled.maths.streams import stream_key
 from unpooled.methods.fedci.bounds import limits_of
 from unpooled.methods.fedci.stages import Evidence
 from unpooled.optimise.lbfgs import Stopping, lbfgs
@@ -22,7 +24,7 @@ from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
-from unpooled.protocol.rows import Rows, padded_size
+from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Bounds, Stage
 
 KEPT = 2048
@@ -42,13 +44,26 @@ def share(counts: Sequence[int]) -> float:
     """The share of all people in the subsample; 1 unless a site is large."""
     if not is_large(max(counts)):
         return 1.0
-    return sum(len(_kept(padded_size(n), n)) for n in counts) / sum(counts)
+    return sum(min(n, KEPT) for n in counts) / sum(counts)
 
 
-def _kept(size: int, people: int) -> np.ndarray:
-    """Indices of the subsample, evenly spaced over the table and without padding."""
-    indices = np.arange(size) if size <= KEPT else np.arange(KEPT) * size // KEPT
-    return indices[indices < people]
+def drawn(rows: Rows) -> Int[Array, " k"]:
+    """Indices of a random subsample with both arms in proportion, the same at every question.
+
+    The people, controls first, are divided into `KEPT` stretches of nearly equal length, and one is drawn
+    from each.
+    """
+    key = jax.random.fold_in(stream_key(0, "subsample"), rows.salt)
+    arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * rows.present
+    controls, people = arms[0].sum(), rows.present.sum()
+    ends = jnp.floor(jnp.arange(KEPT + 1) * people / KEPT)
+    place = ends[:-1] + jnp.floor(jax.random.uniform(key, (KEPT,)) * jnp.diff(ends))
+    # The person at a place is the first one up to whom the arm has more people than that.
+    first, second = (
+        jnp.searchsorted(jnp.cumsum(arm), place - before, side="right")
+        for arm, before in zip(arms, (0.0, controls), strict=True)
+    )
+    return jnp.where(place < controls, first, second)
 
 
 def subsampled(name: str) -> str:
@@ -63,8 +78,9 @@ class Subsampled(Stage):
     reveals: ClassVar[str] = "the statistics of the stage it is named after, of about 2,000 of the people"
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        size = rows.present.shape[0]
-        kept = jnp.asarray(_kept(size, size))
+        if rows.present.shape[0] <= KEPT:
+            return self.evidence.statistics(parameters, rows)
+        kept = drawn(rows)
         subsample = jax.tree.map(lambda leaf: leaf[kept] if leaf.ndim else leaf, rows)
         return self.evidence.statistics(parameters, subsample)
 
