@@ -85,10 +85,11 @@ def read_study(folder: Path) -> Study:
 
 def _same_results(folder: Path, name: str, fitted: Fitted) -> None:
     """The saved model and the average effect must be those that the stored rounds give."""
-    effects = fitted.fit.site_effects * fitted.agreement.scaling.outcome_sd
-    stored = StudyResult.load(folder / "model").site_effects
-    if not _close(effects, stored):
+    found = fitted.fit.site_effects.scaled(fitted.agreement.scaling.outcome_sd)
+    stored = StudyResult.load(folder / "model").average_effects
+    if not (_close(found.sample, stored.sample) and _close(found.population, stored.population)):
         raise unlike("the saved model has other effects than the stored rounds give")
+    effects = getattr(found, fitted.study.target)
     try:
         average = float(json.loads((folder / name).read_text(encoding="utf-8"))["ate"])
     except (OSError, ValueError, KeyError, TypeError):

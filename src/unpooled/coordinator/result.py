@@ -18,14 +18,14 @@ from unpooled.methods import method as methods
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.messages import Message
-from unpooled.protocol.records import Check, Draws, Scaling, field_values
+from unpooled.protocol.records import AverageEffects, Check, Draws, Scaling, field_values
 from unpooled.study import Schema, Study
 
 _STORED = (
     "schema",
     "scaling",
     "draws",
-    "site_effects",
+    "average_effects",
     "fit_diagnostics",
     "fit_checks",
     "diagnostic_statistics",
@@ -47,8 +47,7 @@ class StudyResult:
     context: object
     """The method's context record."""
     draws: Draws
-    site_effects: np.ndarray
-    """Draws of the sites' average effects [K, site]."""
+    average_effects: AverageEffects
     fit_diagnostics: Diagnostics
     """Diagnostics of the fit; numbers that belong to single sites are `BySite`."""
     fit_checks: tuple[Check, ...]
@@ -62,6 +61,11 @@ class StudyResult:
     """How the study that was run differs from the study asked, because of the sites' limits; as sentences."""
     rounds: tuple[Round, ...] = ()
     """The rounds of this run; empty for a loaded result."""
+
+    @property
+    def site_effects(self) -> np.ndarray:
+        """Draws [K, site] of the sites' average effects, over what the study targets."""
+        return getattr(self.average_effects, self.study.target)
 
     @property
     def sites(self) -> tuple[str, ...]:

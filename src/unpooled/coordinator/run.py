@@ -185,7 +185,7 @@ def _result(found: Fitted, journal: Journal, lost: dict[str, str]) -> StudyResul
         scaling=scaling,
         context=found.context,
         draws=found.fit.draws,
-        site_effects=found.fit.site_effects * scaling.outcome_sd,
+        average_effects=found.fit.site_effects.scaled(scaling.outcome_sd),
         fit_diagnostics=found.fit.diagnostics,
         fit_checks=found.fit.checks,
         diagnostic_statistics=found.diagnostics,

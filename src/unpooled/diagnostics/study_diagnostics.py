@@ -88,7 +88,8 @@ def of_result(result: StudyResult) -> StudyDiagnostics:
             remedy="fit a study with diagnostics=True, or call unpooled.diagnose(study, sites)",
         )
     counts = dict(zip(result.sites, result.counts, strict=True))
-    lower, upper = interval(combine(result.site_effects, result.counts), 0.05)
+    # AIPW, with which the interval is compared, estimates the population's effect.
+    lower, upper = interval(combine(result.average_effects.population, result.counts), 0.05)
     main = None if _is_aipw(result.study) else (float(lower), float(upper))
     return _diagnostics(result.diagnostic_statistics, result.scaling, result.schema, counts, main)
 

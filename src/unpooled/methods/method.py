@@ -15,7 +15,7 @@ from unpooled.disclosure.by_site import Diagnostics, require_typed
 from unpooled.errors import StudyError, nearest
 from unpooled.methods.settings import MethodSettings
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.records import Check, Draws, Record, Scaling
+from unpooled.protocol.records import AverageEffects, Check, Draws, Record, Scaling
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 from unpooled.study import Study
@@ -32,8 +32,7 @@ class Fit(Record):
     """The result of a fit, in standard units."""
 
     draws: Draws
-    site_effects: np.ndarray
-    """Draws of the sites' average effects [K, site]."""
+    site_effects: AverageEffects
     diagnostics: Diagnostics
     """Diagnostics of the fit. Values by site must be `BySite`; bare lists and arrays raise `TypeError`."""
     checks: tuple[Check, ...] = ()

@@ -1,41 +1,31 @@
-"""Stages that return a site's average treatment effect under each draw of the parameters."""
+"""Average treatment effects of a site under each draw of the parameters, of its people and their population."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable
+from typing import ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.disclosure.effective_people import enough
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Arrays, Parameters
+from unpooled.protocol.records import Arrays, AverageEffects, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import ANY, Bounds, Stage
 
-REVEALS = "draws of the average effect at this site"
+REVEALS = "draws of the average effect at this site, over its people and over their population"
 
 
-class SampleAverage(Stage):
-    """The sample average treatment effect: the effect averaged over the site's people.
-
-    The model must provide ``effect(draw, rows)`` of shape [n], or [k, n] for a bundle of draws, and
-    ``bounds()`` of the parameters of a draw.
-    """
-
-    model: Any
-    reveals: ClassVar[str] = REVEALS
-
-    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        effect = self.model.effect({**parameters.fixed, **parameters.per_site}, rows)
-        return Statistics(per_site={"effect": average(effect, rows.present, rows)})
-
-    def bounds(self) -> Bounds:
-        return self.model.bounds()
+def averages(effects: Float[Array, "*k n"], rows: Rows, key: Array) -> dict[str, Float[Array, "*k"]]:
+    """The average effects over the site's people and over their population, by Bayesian bootstrap weights."""
+    weight = rows.present * jax.random.exponential(key, effects.shape)
+    return {"sample": average(effects, rows.present, rows), "population": average(effects, weight, rows)}
 
 
-def average(effects: Float[Array, "*k n"], weight: Float[Array, " n"], rows: Rows) -> Float[Array, "*k"]:
+def average(effects: Float[Array, "*k n"], weight: Float[Array, "*w n"], rows: Rows) -> Float[Array, "*k"]:
     """The weighted mean of the effects; with limits, close to their median if few people dominate it.
 
     A draw may be chosen so that only one person has an effect. The deviations from the median are therefore
@@ -43,14 +33,14 @@ def average(effects: Float[Array, "*k n"], weight: Float[Array, " n"], rows: Row
     """
 
     def plain() -> Array:
-        return effects @ weight / weight.sum()
+        return jnp.sum(effects * weight, axis=-1) / weight.sum(axis=-1)
 
     def with_limits() -> Array:
         there = jnp.where(rows.present > 0.0, effects, jnp.nan)
         centre = jnp.nanmedian(there, axis=-1, keepdims=True)
         deviation = jnp.where(rows.present > 0.0, effects - centre, 0.0) * weight
         factor = enough(jnp.abs(deviation), rows.least)
-        return centre[..., 0] + factor * deviation.sum(axis=-1) / weight.sum()
+        return centre[..., 0] + factor * deviation.sum(axis=-1) / weight.sum(axis=-1)
 
     return jax.lax.cond(rows.least > 0.0, with_limits, plain)
 
@@ -58,15 +48,17 @@ def average(effects: Float[Array, "*k n"], weight: Float[Array, " n"], rows: Row
 class EffectModel(Protocol):
     """A model of the effects of a site's people under one draw; `key` may be used to draw missing values."""
 
-    def effect(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, " n"]: ...
+    def effect(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, "*k n"]:
+        """The effects [n], or [k, n] for a bundle of draws."""
+        ...
 
     def bounds(self) -> Bounds:
         """Bounds of the parameters of a draw."""
         ...
 
 
-class PopulationAverage(Stage):
-    """The population average treatment effect: the effect averaged with Bayesian bootstrap weights."""
+class AverageOfEffects(Stage):
+    """A site's average treatment effects: of its people, and of the population they are a sample of."""
 
     model: EffectModel
     reveals: ClassVar[str] = REVEALS
@@ -75,9 +67,12 @@ class PopulationAverage(Stage):
         draw = {**parameters.fixed, **parameters.per_site}
         key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.salt)
         for_effects, for_weights = jax.random.split(key)
-        effects = self.model.effect(draw, rows, for_effects)
-        weight = rows.present * jax.random.exponential(for_weights, rows.present.shape)
-        return Statistics(per_site={"effect": average(effects, weight, rows)})
+        return Statistics(per_site=averages(self.model.effect(draw, rows, for_effects), rows, for_weights))
 
     def bounds(self) -> Bounds:
         return {**self.model.bounds(), "key": ANY}
+
+
+def average_effects(reply: Statistics, shaped: Callable[[np.ndarray], np.ndarray]) -> AverageEffects:
+    """The draws of a reply, each brought into the shape [K, site]."""
+    return AverageEffects(*(shaped(np.asarray(reply.per_site[name])) for name in ("sample", "population")))

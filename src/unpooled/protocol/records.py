@@ -65,6 +65,19 @@ def _at(arrays: Arrays, site: int) -> Arrays:
 
 
 @dataclass(frozen=True)
+class AverageEffects(Record):
+    """Draws [K, site] of the sites' average effects."""
+
+    sample: np.ndarray
+    """The effect averaged over the people of the study."""
+    population: np.ndarray
+    """The effect averaged over the population of which each site's people are a sample."""
+
+    def scaled(self, scale: float) -> AverageEffects:
+        return AverageEffects(self.sample * scale, self.population * scale)
+
+
+@dataclass(frozen=True)
 class Check(Record):
     """A verdict on a fit or a study: the value found, its threshold, and an explanation."""
 

@@ -10,7 +10,7 @@ from unpooled.errors import StudyError, nearest
 from unpooled.study.study import Source, Study
 
 SECTIONS = ("study", "columns", "method", "sites")
-STUDY_KEYS = ("name", "seed", "min_sites", "diagnostics")
+STUDY_KEYS = ("name", "seed", "min_sites", "diagnostics", "target")
 
 TEMPLATE = """\
 # A study for unpooled: its columns, its method and its sites.
@@ -19,6 +19,7 @@ TEMPLATE = """\
 [study]
 name = "my-study"
 seed = 0                        # the same seed gives the same results
+# target = "sample"            # average over the people of the study, not over their population
 # diagnostics = false           # leave out the diagnostics: balance, overlap and simpler estimates
 # min_sites = 2                 # if a site becomes unreachable, start again with at least this many sites
 

@@ -121,6 +121,10 @@ class Study(BaseModel):
     diagnostics : bool, default=False
         Whether to compute diagnostics in the same rounds as the fit: balance, overlap, heterogeneity and
         simpler estimates. The default is True for study files.
+    target : {"population", "sample"}, default="population"
+        Over whom effects are averaged: the population of which each site's people are a random sample, with
+        the sites in the proportions of the study, or the people of the study themselves. The sample's
+        interval is narrower if effects differ between people.
     method : MethodSpec or dict, default={"name": "fedci"}
         The name of the method, and its settings. The estimators, such as `unpooled.FedCI`, set it themselves.
     sites : dict of str to Source, dict or str, default={}
@@ -152,6 +156,7 @@ class Study(BaseModel):
     seed: int = Field(default=0, ge=0, lt=2**31)
     min_sites: int | None = Field(default=None, ge=1)
     diagnostics: bool = False
+    target: Literal["population", "sample"] = "population"
     columns: ColumnRoles
     method: MethodSpec = MethodSpec()
     sites: dict[str, Source] = Field(default_factory=dict)

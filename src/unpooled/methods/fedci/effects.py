@@ -23,7 +23,7 @@ from unpooled.maths.covariance import between_arms
 from unpooled.methods.fedci.bounds import WEIGHTS
 from unpooled.methods.fedci.mixture import mix
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators, in_use
-from unpooled.models.effects import average
+from unpooled.models.effects import REVEALS, average
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
@@ -75,17 +75,20 @@ def conditional_effect(
     return mean, jnp.maximum(prior - jnp.sum(explained**2, axis=0), 0.0)
 
 
-def average_variance(evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array) -> Float[Array, ""]:
-    """Variance of the weighted average CATE that is due to the site's remainder."""
+def average_variance(
+    evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Float[Array, "k n"]
+) -> Float[Array, " k"]:
+    """Variance of weighted average CATEs that is due to the site's remainder."""
     if not isinstance(evidence, KernelEvidence):
-        return jnp.zeros(())
+        return jnp.zeros(len(weights))
     spread, structure = _spread(evidence, draws.free), evidence.structure
     if evidence.diagonal:
-        return spread * jnp.sum(weights**2 * structure.remainder_diagonal(draws.free, rows.covariates))
+        return spread * weights**2 @ structure.remainder_diagonal(draws.free, rows.covariates)
     cross = weights @ _contrast(evidence, draws.free, rows.covariates, rows)
-    explained = _explained(evidence, draws.free, rows, cross)
-    joint = spread * weights @ structure.remainder(draws.free, rows.covariates, rows.covariates) @ weights
-    return jnp.maximum(joint - explained @ explained, 0.0)
+    explained = _explained(evidence, draws.free, rows, cross.T)
+    remainder = structure.remainder(draws.free, rows.covariates, rows.covariates)
+    joint = spread * jnp.sum((weights @ remainder) * weights, axis=1)
+    return jnp.maximum(joint - jnp.sum(explained**2, axis=0), 0.0)
 
 
 def individual_effect(
@@ -172,23 +175,29 @@ def _conditional_mean(
 
 
 class GaussianProcessAverage(Stage):
-    """The site's ATE under each draw: the CATE averaged over its people."""
+    """The site's average effects under each draw: the CATE averaged over its people and their population."""
 
     evidence: Evidence
-    reveals: ClassVar[str] = "draws of the average effect at this site"
+    reveals: ClassVar[str] = REVEALS
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         fixed = parameters.fixed
         draws = WeightDraws(parameters.free, fixed["beta"], parameters.per_site["site_shift"])
-        # Padding rows have zero weight.
-        weights = rows.present / jnp.sum(rows.present)
         effects = conditional_effect(self.evidence, draws, rows, rows.covariates)[0]
-        # Whatever the weights of the features, the average rests on enough people.
-        mean = average(effects, weights, rows)
-        variance = average_variance(self.evidence, draws, rows, weights)
         key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.salt)
-        noise = jax.random.normal(key, mean.shape)
-        return Statistics(per_site={"effect": mean + jnp.sqrt(variance) * noise})
+        for_noise, for_weights = jax.random.split(key)
+        # Whatever the weights of the features, the averages rest on enough people. Padding has no weight.
+        weights = {
+            "sample": jnp.broadcast_to(rows.present, effects.shape),
+            "population": rows.present * jax.random.exponential(for_weights, effects.shape),
+        }
+        found = {}
+        for name, weight in weights.items():
+            shares = weight / weight.sum(axis=1, keepdims=True)
+            variance = average_variance(self.evidence, draws, rows, shares)
+            noise = jax.random.normal(for_noise, variance.shape)
+            found[name] = average(effects, weight, rows) + jnp.sqrt(variance) * noise
+        return Statistics(per_site=found)
 
     def bounds(self) -> Bounds:
         return {**self.evidence.structure.bounds(), **WEIGHTS}

@@ -35,7 +35,7 @@ from unpooled.optimise.objective import Minima, curvature, flatten
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Arrays, Check, Draws, Parameters
+from unpooled.protocol.records import Arrays, AverageEffects, Check, Draws, Parameters
 from unpooled.protocol.stage import Bounds
 
 NEGLIGIBLE = 0.02
@@ -111,7 +111,12 @@ def fit(
         }
         for name, m in minima.items()
     }
-    site_effects = mix(dict(zip(weights, effects, strict=True)), weights, settings.draws)
+    site_effects = AverageEffects(
+        *(
+            mix({name: one[target] for name, one in zip(weights, effects, strict=True)}, weights, settings.draws)
+            for target in ("sample", "population")
+        )
+    )
     shared = Draws({"weights": weights, "structures": draws})
     return Fit(
         shared, site_effects, {"weights": weights, "structures": diagnostics}, (draws_check(replaced),)
@@ -337,9 +342,9 @@ def draw_about(
     return unravel(drawn if bounds is None else np.clip(drawn, *limits_of(bounds, mode)))
 
 
-def _average(name: str, draws: Arrays) -> Procedure[np.ndarray]:
-    """ATE draws [θ, j, site]."""
+def _average(name: str, draws: Arrays) -> Procedure[Arrays]:
+    """Draws of the average effects [θ, j, site], of the sample and of the population."""
     fixed = {key: draws[key] for key in ("beta", "key")}
     own = {"site_shift": _by_site(draws["shift"])}
     reply = yield from ask(f"effect/{name}", Parameters(draws["free"], fixed, own))
-    return np.moveaxis(np.asarray(reply.per_site["effect"]), 1, 2)
+    return {target: np.moveaxis(np.asarray(found), 1, 2) for target, found in reply.per_site.items()}

@@ -41,13 +41,13 @@ class VariationalAverage(Stage):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         average = GaussianProcessAverage(self.evidence)
 
-        def one(draw: Arrays) -> Array:
+        def one(draw: Arrays) -> Arrays:
             inner = _as_structure(self.evidence, parameters.free, draw)
             free, shift = inner.pop("free"), inner.pop("shift")
             asked = Parameters(free, inner, {"site_shift": shift[:, :, rows.site]})
-            return average.statistics(asked, rows).per_site["effect"][0]
+            return jax.tree.map(lambda leaf: leaf[0], average.statistics(asked, rows).per_site)
 
-        return Statistics(per_site={"effect": jax.lax.map(one, parameters.fixed)})
+        return Statistics(per_site=jax.lax.map(one, parameters.fixed))
 
 
 def _as_structure(evidence: KernelEvidence, free: Arrays, draw: Arrays) -> Arrays:
@@ -79,7 +79,7 @@ def fit(settings: FedCISettings, context: FedCIContext, seed: int) -> Procedure[
     point, rest = draws["free"], {name: draws[name] for name in ("factor", "noise", "shift", "key")}
     once = jax.tree.map(lambda leaf: np.asarray(leaf)[None], Parameters(point, rest))
     reply = yield from ask(f"effect/{NAME}", once)
-    return Fit(Draws(draws), np.asarray(reply.per_site["effect"])[0].T, _diagnostics(found))
+    return Fit(Draws(draws), average_effects(reply, lambda found: found[0].T), _diagnostics(found))
 
 
 def _draw(evidence: KernelEvidence, free: Arrays, key: Array, count: int) -> Arrays:
