@@ -112,6 +112,7 @@ def adopt(site: Site, question: Adopt) -> Adoption:
             incomplete=values.incomplete,
             salt=salt % 2**31,
             least=site.limits.cell,
+            per_feature=1.0 / site.limits.share,
         )
 
     everything = np.column_stack([shielded.covariates, shielded.outcome, shielded.incomplete])
