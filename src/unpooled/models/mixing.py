@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,8 @@ class Mixing(NamedTuple):
     required: float
     sweeps: int
     """Number of sweeps on which both rest."""
+    unjudged: dict[str, float]
+    """R̂ of quantities that no reported effect depends on. They are shown, and do not count."""
 
     @property
     def largest(self) -> float:
@@ -56,7 +58,8 @@ class Mixing(NamedTuple):
 
     def summary(self) -> dict[str, object]:
         """For the diagnostics of a fit."""
-        return {"rhat": dict(self.rhat), "effective_draws": self.effective, "sweeps": self.sweeps}
+        rhat = self.rhat | self.unjudged
+        return {"rhat": rhat, "effective_draws": self.effective, "sweeps": self.sweeps}
 
 
 def required_draws(draws: int) -> float:
@@ -69,9 +72,13 @@ def required_draws(draws: int) -> float:
 
 
 def measure(
-    monitored: Mapping[str, Float[np.ndarray, "t c ..."]], effect: Float[np.ndarray, "t c"], required: float
+    monitored: Mapping[str, Float[np.ndarray, "t c ..."]],
+    effect: Float[np.ndarray, "t c"],
+    required: float,
+    unjudged: Collection[str] = (),
 ) -> Mixing:
     """Measure chains by their draws [sweep, chain, …] of identified quantities and of the average effect."""
     rhat = {name: float(np.max(split_rhat(one), initial=1.0)) for name, one in monitored.items()}
     rhat["average effect"] = float(split_rhat(effect))
-    return Mixing(rhat, float(effective_draws(effect)), required, len(effect))
+    shown = {name: rhat.pop(name) for name in unjudged}
+    return Mixing(rhat, float(effective_draws(effect)), required, len(effect), shown)

@@ -175,6 +175,7 @@ def sample(
                 monitored(states[kept], structure, sampler.sizes),
                 np.stack(effects[kept]) @ (sampler.people / sampler.people.sum()),
                 required_draws(length.draws),
+                unjudged=("treatment's coefficients",),
             )
             if mixing.mixed:
                 break
@@ -190,7 +191,9 @@ def monitored(states: list[Chain], structure: BendStructure, sizes: Sizes) -> di
     """The identified parameters by group, [sweep, chain, …].
 
     The coefficients of an arm that bends are left out: a direction and a curve, or a knee and a slope, can
-    trade places with hardly a change of the outcome. Prior variances are left out as well.
+    trade places with hardly a change of the outcome. Prior variances are left out as well. The treatment's
+    coefficients mix slowest, as latents of a probit do; they are measured, but not judged, since no effect is
+    computed from them. What they do to imputed values shows in all other groups.
     """
     every: Chain = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
     straight = (every.bend == 0.0) | (structure.name == "linear")
