@@ -37,7 +37,7 @@ FIXED = 1e8
 FURTHEST = 1.0
 """Maximum step of the mode per round, in prior sds of the nonlinear coefficients."""
 REPEATED, MOST_REPEATED = 2.0, 40.0
-"""Updates per round: this number divided by the share of people whose value is not redrawn, and the maximum."""
+"""Updates per round: this number over the share of people whose value is not redrawn, and the maximum."""
 
 
 class Chain(NamedTuple):
@@ -225,8 +225,8 @@ def draw_scale(gram: Array, score: Array, square: Array, variance: Array, key: A
     """Draw the common factor of all latents of a probit, with the coefficients integrated out.
 
     The signs of the latents do not restrict their scale, but given the scale the coefficients hardly move.
-    Multiplying all latents by c and drawing c from its conditional distribution, c² ~ χ²_n/Q with Q the latents'
-    squared Mahalanobis length, is parameter-expanded data augmentation (Liu & Wu 1999).
+    Multiplying all latents by c and drawing c from its conditional distribution, c² ~ χ²_n/Q with Q the
+    latents' squared Mahalanobis length, is parameter-expanded data augmentation (Liu & Wu 1999).
     """
     root = jnp.linalg.cholesky(gram + jnp.diag(_probit_prior(jnp.ones(len(gram), bool), variance)))
     length = square - jnp.sum(pooling.forward(root, score) ** 2)

@@ -2,7 +2,7 @@
 
 If much of a column u_j is missing, imputed values dominate the sums, and parameters move by little steps from
 round to round. In arms whose outcome is linear and Gaussian, u_j given everything else of a person is normal
-with a mean that is linear in h = (g, w*, y), where g = (1, x, u) and w* is the latent of the treatment's probit:
+with a mean that is linear in h = (g, w*, y), where g = (1, x, u) and w* is the treatment's probit latent:
 
     1/v + b_j² + β_j²/σ² = P,    E u_j = [c'g/v + b_j(w* − b'g) + β_j(y − β'g − o_s)/σ²]/P    (g without u_j)
 
@@ -52,9 +52,7 @@ def redrawn_of(sums: Arrays, position: Int[Array, ""]) -> Redrawn:
 
     def root(gram: Array, by_site: Array) -> tuple[Array, Array]:
         cross = by_site * without
-        both = jnp.block(
-            [[gram * without * without[:, None], cross.T], [cross, jnp.diag(by_site[:, 0])]]
-        )
+        both = jnp.block([[gram * without * without[:, None], cross.T], [cross, jnp.diag(by_site[:, 0])]])
         values, vectors = jnp.linalg.eigh(both)
         there = values > SEEN * jnp.maximum(values[-1], 1.0)
         return vectors * jnp.sqrt(jnp.where(there, values, 0.0)), there.astype(float)
@@ -71,16 +69,11 @@ def scaled(sums: Arrays, redrawn: Redrawn, scale: Array) -> tuple[Arrays, Redraw
         redrawn.products * factor * factor[:, None], redrawn.sites * factor,
         redrawn.root * inner[:, None], redrawn.rank,
     )  # fmt: skip
-    return rescaled(sums, scale), changed
-
-
-def rescaled(sums: Arrays, scale: Array) -> Arrays:
-    """The sums of the treatment's probit after everybody's w* is multiplied by `scale`."""
-    return {
-        **sums,
+    probit = {
         "treatment": scale * sums["treatment"],
         "treatment_square": scale**2 * sums["treatment_square"],
     }
+    return sums | probit, changed
 
 
 class Regressions(NamedTuple):
@@ -93,7 +86,9 @@ class Regressions(NamedTuple):
     noise: Float[Array, " 2"]
 
 
-def given_confounders(confounders: Arrays, layout: Layout, first: int, position: Array) -> tuple[Array, Array]:
+def given_confounders(
+    confounders: Arrays, layout: Layout, first: int, position: Array
+) -> tuple[Array, Array]:
     """Coefficients on g, and variance, of u_j given x, the levels and the other numbers."""
     places = first + jnp.asarray(layout.numbers)
     own = jnp.argmax(places == position)
@@ -114,8 +109,10 @@ def redraw(
     without = jnp.ones(size).at[position].set(0.0)
     treatment = found.treatment
 
-    def arm(outcome: Array, offset: Array, noise: Array, part: Redrawn, key: Array) -> tuple[Array, Array]:
-        products, sites, root, rank = part
+    def arm(
+        outcome: Array, offset: Array, noise: Array, products: Array, sites: Array, root: Array, rank: Array,
+        key: Array,
+    ) -> tuple[Array, Array]:  # fmt: skip
         for_sums, for_rest = jax.random.split(key)
         precision = 1.0 / variance + treatment[position] ** 2 + outcome[position] ** 2 / noise
         on_g = mean / variance - treatment[position] * treatment - outcome[position] * outcome / noise
@@ -137,9 +134,8 @@ def redraw(
         products = products.at[position, position].set(square)
         return products, sites.at[:, position].set(by_site + on_sites)
 
-    products, sites = jax.vmap(arm, (0, 1, 0, Redrawn(0, 1, 0, 0), 0), (0, 1))(
-        found.outcome, found.offset, found.noise, redrawn, jax.random.split(key)
-    )
+    by_arm = (found.outcome, found.offset, found.noise, *redrawn, jax.random.split(key))
+    products, sites = jax.vmap(arm, (0, 1, 0, 0, 1, 0, 0, 0), (0, 1))(*by_arm)
     return redrawn._replace(products=products, sites=sites)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -69,9 +69,7 @@ class AugmentationSampler(NamedTuple):
     ) -> Procedure[tuple[Chain, Arrays, np.ndarray | None]]:  # fmt: skip
         """One round: the next state, the sites' sums and, in the same round, average effects of `draws`."""
         groups = jnp.asarray(structure.groups(self.sizes.all))
-        setting = Setting(
-            self.layout, self.family, groups, self.sizes.sites > 1, jnp.asarray(self.column)
-        )
+        setting = Setting(self.layout, self.family, groups, self.sizes.sites > 1, jnp.asarray(self.column))
         keys = self._keys(use, number, 2 * len(fold))
         asked = ask(f"augmentation/{structure.name}", self._question(chains, fold, keys[: len(fold)]))
         if draws is None:
@@ -195,7 +193,7 @@ def monitored(states: list[Chain], structure: BendStructure, sizes: Sizes) -> di
     coefficients mix slowest, as latents of a probit do; they are measured, but not judged, since no effect is
     computed from them. What they do to imputed values shows in all other groups.
     """
-    every: Chain = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
+    every: Any = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
     straight = (every.bend == 0.0) | (structure.name == "linear")
     outcome = np.where(straight[..., None], every.outcome[..., : sizes.all], 0.0)
     covariance = every.confounders["covariance"]

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from unpooled.disclosure.effective_people import enough, spread_out
+from unpooled.disclosure.limits import FOLD_CELLS
 from unpooled.maths.linear_algebra import pack
 from unpooled.methods.causal_fi.columns import level_sums
 from unpooled.methods.causal_fi.imputation import shift_of
-from unpooled.disclosure.limits import FOLD_CELLS
 from unpooled.methods.causal_fi.model import BOUNDS, Completed, ImputationModel, with_one
 from unpooled.methods.causal_fi.structures import predictor
 from unpooled.protocol.messages import Statistics
@@ -69,13 +69,11 @@ class Augmentation(Stage):
         """Products of h = (g, w*, y) over people whose value of the column may be redrawn from sums.
 
         The group is fixed by the rows alone: people of an arm whose value is missing, less some of them if
-        those who remain would be too few. It is empty unless both are large enough for the number of features,
-        and unless the column is the site's own most incomplete one, so that the sums of two groups are never
-        compared.
+        those who remain would be too few. It is empty unless both are large enough for the number of
+        features, and unless the column is the site's own most incomplete one, so that the sums of two groups
+        are never compared.
         """
-        h = jnp.concatenate(
-            [with_one(rows, found.u), found.latent[:, None], rows.outcome[:, None]], axis=1
-        )
+        h = jnp.concatenate([with_one(rows, found.u), found.latent[:, None], rows.outcome[:, None]], axis=1)
         arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
         numbers = self.model.layout.numbers
         holes = rows.present @ (1.0 - rows.seen[:, numbers])
@@ -105,7 +103,9 @@ class Augmentation(Stage):
         own = {"treatment_products": pack(g.T @ (use[:, None] * g))} if shifted else {}
         return {"treatment": g.T @ latent, "treatment_square": jnp.sum(latent**2), **own}
 
-    def _outcome(self, mode: Arrays, rows: Rows, u: jax.Array, arms: jax.Array) -> tuple[Arrays, Arrays, jax.Array]:
+    def _outcome(
+        self, mode: Arrays, rows: Rows, u: jax.Array, arms: jax.Array
+    ) -> tuple[Arrays, Arrays, jax.Array]:
         """Sums of the linearised outcome regression: working residual plus the linear part at the mode.
 
         Also returns which arms are whole, without anything left out.
