@@ -23,10 +23,11 @@ from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import IncompleteColumn, Parameters
 from unpooled.protocol.rows import make_rows
 
+pytestmark = pytest.mark.slow
+KINDS = {"p": "numeric", "b": "binary", "q": "numeric"}
 LAYOUT = make_layout(
-    tuple(IncompleteColumn(name, kind, 1) for name, kind in (("p", "numeric"), ("b", "binary"), ("q", "numeric"))),
-    np.zeros(3), np.ones(3),
-)  # fmt: skip
+    tuple(IncompleteColumn(name, kind, 1) for name, kind in KINDS.items()), np.zeros(3), np.ones(3)
+)
 X, SIZE, COLUMN, PEOPLE, SITES = 1, 5, 2, 60, 2
 POSITION = 1 + X + COLUMN
 FOUND = collapsed.Regressions(
@@ -59,17 +60,17 @@ def sums_of(made: dict[str, np.ndarray]) -> dict[str, Any]:
 
 def by_rows(made: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Draw u_j of every person from the normal distribution of (u_p, u_q, w*, y) by textbook conditioning."""
-    h, drawn = made["h"].copy(), np.zeros(PEOPLE)
-    covariance = np.asarray(FOUND.confounders["covariance"])
+    found = jax.tree.map(np.asarray, FOUND)
+    h, drawn, covariance = made["h"].copy(), np.zeros(PEOPLE), found.confounders["covariance"]
     for i, row in enumerate(h):
         arm, site = made["arm"][i], made["site"][i]
         known = np.array([1.0, row[1], row[3]])  # 1, x and the binary column
-        mean_u = known @ np.vstack([FOUND.confounders["intercept"], FOUND.confounders["slopes"]])
-        on_u = np.array([np.asarray(one)[[2, 4]] for one in (FOUND.treatment, FOUND.outcome[arm])])
-        on_known = np.array([np.asarray(one)[[0, 1, 3]] for one in (FOUND.treatment, FOUND.outcome[arm])])
-        mean = np.concatenate([mean_u, on_known @ known + on_u @ mean_u + [0.0, FOUND.offset[site, arm]]])
+        mean_u = known @ np.vstack([found.confounders["intercept"], found.confounders["slopes"]])
+        on_u = np.array([one[[2, 4]] for one in (found.treatment, found.outcome[arm])])
+        on_known = np.array([one[[0, 1, 3]] for one in (found.treatment, found.outcome[arm])])
+        mean = np.concatenate([mean_u, on_known @ known + on_u @ mean_u + [0.0, found.offset[site, arm]]])
         loading = np.vstack([np.eye(2), on_u])
-        joint = loading @ covariance @ loading.T + np.diag([0.0, 0.0, 1.0, FOUND.noise[arm]])
+        joint = loading @ covariance @ loading.T + np.diag([0.0, 0.0, 1.0, found.noise[arm]])
         seen, values = [0, 2, 3], row[[2, 5, 6]]
         gain = np.linalg.solve(joint[np.ix_(seen, seen)], joint[seen, 1])
         spread = joint[1, 1] - gain @ joint[seen, 1]
@@ -91,13 +92,19 @@ def test_sums_are_redrawn_as_if_every_person_were() -> None:
 
     products, sites = many(jax.random.split(jax.random.key(1), count))
     rng = np.random.default_rng(9)
-    slow = [sums_of(by_rows(made, rng)) for _ in range(600)]
+    slow = [sums_of(by_rows(made, rng)) for _ in range(300)]
     slow_products = np.stack([np.asarray(unpack(one["redrawn"])) for one in slow])
     slow_sites = np.stack([np.asarray(one["redrawn_sites"]) for one in slow])
     # The sums that involve u_j agree in distribution, each by itself and in their correlations.
     for fast, plain in (
-        (np.asarray(products)[:, :, POSITION].reshape(count, -1), slow_products[:, :, POSITION].reshape(600, -1)),
-        (np.asarray(sites)[:, :, :, POSITION].reshape(count, -1), slow_sites[:, :, :, POSITION].reshape(600, -1)),
+        (
+            np.asarray(products)[:, :, POSITION].reshape(count, -1),
+            slow_products[:, :, POSITION].reshape(300, -1),
+        ),
+        (
+            np.asarray(sites)[:, :, :, POSITION].reshape(count, -1),
+            slow_sites[:, :, :, POSITION].reshape(300, -1),
+        ),
     ):
         for k in range(fast.shape[1]):
             assert stats.ks_2samp(fast[:, k], plain[:, k]).pvalue > 1e-4
@@ -118,7 +125,8 @@ def test_sums_over_everybody_move_with_those_redrawn() -> None:
         found = sums_of(made)
         products, sites = np.asarray(unpack(found["redrawn"])), np.asarray(found["redrawn_sites"])
         return {
-            "confounders": products[:, :SIZE, :SIZE].sum(axis=0), "treatment": products[:, :SIZE, SIZE].sum(axis=0),
+            "confounders": products[:, :SIZE, :SIZE].sum(axis=0),
+            "treatment": products[:, :SIZE, SIZE].sum(axis=0),
             "outcome": products[:, :SIZE, :SIZE], "score": products[:, :SIZE, SIZE + 1],
             "site_cross": sites[:, :, :SIZE],
         }  # fmt: skip
@@ -162,7 +170,8 @@ def asked(holes: int, least: float, per_feature: float, column: int = 0, fold: i
             "steps": jnp.zeros((0, 4)), "intercept": jnp.zeros(2), "slopes": jnp.zeros((1, 2)),
             "covariance": jnp.eye(2),
         },
-        "treatment": jnp.zeros(4), "outcome": jnp.full((2, 4), 0.1), "bend": jnp.ones(2), "noise": jnp.ones(2),
+        "treatment": jnp.zeros(4), "outcome": jnp.full((2, 4), 0.1), "bend": jnp.ones(2),
+        "noise": jnp.ones(2),
     }  # fmt: skip
     fixed = {"draw": draw, "mode": draw["outcome"], "fold": jnp.asarray(fold), "column": jnp.asarray(column)}
     fixed["key"] = jax.random.key_data(jax.random.key(1))

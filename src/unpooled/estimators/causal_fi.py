@@ -43,7 +43,7 @@ class CausalFI(Estimator):
     sweeps : int, default=20
         Fewest rounds whose draws are kept. Each of them gives one draw from each of as many parallel chains
         as `draws` requires. Compatible inference only.
-    most_sweeps : int, default=100
+    most_sweeps : int, default=80
         Most rounds after burn-in. Sampling ends earlier, once the chains have mixed. If they have not, the
         check "convergence" of `checks` fails. Compatible inference only.
     shifts : sequence of dict, default=()
@@ -98,7 +98,7 @@ class CausalFI(Estimator):
         structure: str = "auto",
         folds: int = 3,
         sweeps: int = 20,
-        most_sweeps: int = 100,
+        most_sweeps: int = 80,
         shifts: Sequence[Mapping[str, object]] = (),
         hidden: Sequence[int] = (20, 20, 20),
         rounds: int = 300,
