@@ -78,7 +78,7 @@ def measure(
     unjudged: Collection[str] = (),
 ) -> Mixing:
     """Measure chains by their draws [sweep, chain, …] of identified quantities and of the average effect."""
-    rhat = {name: float(np.max(split_rhat(one), initial=1.0)) for name, one in monitored.items()}
+    rhat = {name: float(np.max(split_rhat(one))) for name, one in monitored.items() if one.size}
     rhat["average effect"] = float(split_rhat(effect))
-    shown = {name: rhat.pop(name) for name in unjudged}
+    shown = {name: rhat.pop(name) for name in unjudged if name in rhat}
     return Mixing(rhat, float(effective_draws(effect)), required, len(effect), shown)

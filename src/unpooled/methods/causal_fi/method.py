@@ -78,7 +78,9 @@ class CausalFIMethod:
         if settings.inference == "variational":
             return paper.features(settings, context)
         size = 1 + context.covariates + len(layout_of(context).mean)
-        return max(len(STRUCTURES[name].groups(size)) for name in _names(settings))
+        # The sums of people who are redrawn also hold the treatment's latent and the outcome.
+        redrawn = size + 2 if len(layout_of(context).numbers) else 0
+        return max(redrawn, *(len(STRUCTURES[name].groups(size)) for name in _names(settings)))
 
     def plans(self, settings: CausalFISettings) -> tuple[CausalFISettings, ...]:
         if settings.inference == "variational" or settings.structure != "auto":

@@ -95,9 +95,9 @@ class CausalFISettings(MethodSettings):
     save rounds."""
     folds: int = Field(default=3, ge=2, le=20)
     """Number of folds for the held-out errors that choose the structure."""
-    sweeps: int = Field(default=20, ge=2, le=10_000)
+    sweeps: int = Field(default=20, ge=4, le=10_000)
     """Fewest rounds whose draws are kept. More sweeps mean fewer parallel chains for the same `draws`."""
-    most_sweeps: int = Field(default=80, ge=2, le=10_000)
+    most_sweeps: int = Field(default=80, ge=4, le=10_000)
     """Most rounds after burn-in. Sampling ends earlier, once the chains have mixed; if it does not, the check
     "convergence" fails."""
     shifts: tuple[Shift, ...] = ()
