@@ -77,7 +77,8 @@ def sample(
             found.append(as_draws(likelihoods, classes))
             seen.append(monitored(counts, likelihoods, binary=mixture.outcome.binary))
     every: dict[str, np.ndarray] = jax.tree.map(lambda *leaves: np.stack(leaves), *seen)
-    mixing = measure(every, every.pop("average effect"), required)
+    effect = every.pop("average effect")
+    mixing = measure(every, effect, required, unjudged=tuple(every))
     return GibbsSample(jax.tree.map(lambda *leaves: np.concatenate(leaves), *found), mixing)
 
 
@@ -85,7 +86,8 @@ def monitored(counts: Counts, likelihoods: ClassLogLikelihoods, *, binary: bool)
     """Quantities of every chain that do not depend on the labels of the classes, [chain, …].
 
     The parameters of single classes are left out: classes may swap labels without a change of the model. The
-    average effect is that of the drawn classes, Σ n_sk (μ_s1k − μ_s0k) / n.
+    average effect is that of the drawn classes, Σ n_sk (μ_s1k − μ_s0k) / n. It alone is judged; the others mix
+    more slowly and are shown.
     """
     people = np.asarray(counts.people.sum(axis=2))
     total = people.sum(axis=(1, 2))
