@@ -134,8 +134,10 @@ def redraw(
         products = products.at[position, position].set(square)
         return products, sites.at[:, position].set(by_site + on_sites)
 
-    by_arm = (found.outcome, found.offset, found.noise, *redrawn, jax.random.split(key))
-    products, sites = jax.vmap(arm, (0, 1, 0, 0, 1, 0, 0, 0), (0, 1))(*by_arm)
+    products, sites = jax.vmap(arm, (0, 1, 0, 0, 1, 0, 0, 0), (0, 1))(
+        found.outcome, found.offset, found.noise, redrawn.products, redrawn.sites, redrawn.root,
+        redrawn.rank, jax.random.split(key),
+    )  # fmt: skip
     return redrawn._replace(products=products, sites=sites)
 
 

@@ -86,8 +86,8 @@ def monitored(counts: Counts, likelihoods: ClassLogLikelihoods, *, binary: bool)
     """Quantities of every chain that do not depend on the labels of the classes, [chain, …].
 
     The parameters of single classes are left out: classes may swap labels without a change of the model. The
-    average effect is that of the drawn classes, Σ n_sk (μ_s1k − μ_s0k) / n. It alone is judged; the others mix
-    more slowly and are shown.
+    average effect is that of the drawn classes, Σ n_sk (μ_s1k − μ_s0k) / n. It alone is judged; the others
+    mix more slowly and are shown.
     """
     people = np.asarray(counts.people.sum(axis=2))
     total = people.sum(axis=(1, 2))
