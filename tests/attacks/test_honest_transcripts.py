@@ -142,8 +142,8 @@ def test_no_flag_pattern_can_be_read_off_an_honest_run_of_aipw(
 OTHERS = {
     "meta_analysis": up.MetaAnalysis(draws=20),
     "fedci": up.FedCI(draws=20, evaluations=5),
-    "causal_rff": up.CausalRFF(draws=20, frequencies=4, classes=2, starts=1, rounds=5, sweeps=3),
-    "causal_fi": up.CausalFI(draws=20, sweeps=6),
+    "causal_rff": up.CausalRFF(draws=20, frequencies=4, classes=2, starts=1, rounds=5, sweeps=6),
+    "causal_fi": up.CausalFI(draws=20, sweeps=6, most_sweeps=6),
 }
 
 

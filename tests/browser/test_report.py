@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 METHODS: dict[str, Callable[[], Estimator]] = {
     "fedci": lambda: FedCI(structure="projection", draws=20, evaluations=5),
     "causal_rff": lambda: CausalRFF(confounding="observed", frequencies=2, draws=20),
-    "causal_fi": lambda: CausalFI(structure="linear", draws=20, sweeps=3),
+    "causal_fi": lambda: CausalFI(structure="linear", draws=20, sweeps=4, most_sweeps=4),
 }
 LONG = ("causal_rff", "causal_fi")
 

@@ -48,7 +48,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "causal_rff, observed": ("causal_rff", {"draws": 40, "confounding": "observed", "frequencies": 3}),
-    "causal_fi": ("causal_fi", {"draws": 40, "sweeps": 10, "structure": "linear"}),
+    "causal_fi": ("causal_fi", {"draws": 40, "sweeps": 10, "most_sweeps": 10, "structure": "linear"}),
     "aipw": ("aipw", {"draws": 40}),
     "aipw, weights": ("aipw", {"draws": 40, "estimator": "ipw", "folds": 2}),
     "meta_analysis": ("meta_analysis", {"draws": 40}),

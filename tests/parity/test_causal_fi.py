@@ -266,7 +266,7 @@ def test_an_arms_update_is_the_textbooks_posterior() -> None:
     )
     keys = jax.random.split(jax.random.key(3), 4000)
     common = jnp.asarray(0.1 * np.arange(SIZES.all))  # what the slopes are expected to be
-    setting = Setting(LAYOUT, Gaussian(), jnp.asarray(groups), several=True)
+    setting = Setting(LAYOUT, Gaussian(), jnp.asarray(groups), several=True, column=jnp.asarray(0))
     every = jax.jit(jax.vmap(lambda key: update._outcome(setting, common, arm, key)[0]))
     drawn = every(keys)
     left = y - g @ np.asarray(common)
@@ -287,7 +287,7 @@ def test_what_bends_moves_by_one_prior_sd_at_most() -> None:
         *(jnp.zeros(shape) for shape in ((1,), (1, len(groups)), (1,), (len(groups),))),
         *(jnp.asarray(part) for part in (0.4, EXPECTED, 0.2)),
     )
-    setting = Setting(LAYOUT, Gaussian(), jnp.asarray(groups), several=False)
+    setting = Setting(LAYOUT, Gaussian(), jnp.asarray(groups), several=False, column=jnp.asarray(0))
     moved = np.asarray(update._outcome(setting, jnp.zeros(len(groups)), arm, jax.random.key(0))[0]["mode"])
     mean = np.linalg.solve(arm.gram + 0.4 * np.diag(1.0 / EXPECTED[groups]), arm.score)
     np.testing.assert_allclose(moved / mean, moved[0] / mean[0], rtol=1e-8)  # towards the mean
@@ -325,8 +325,8 @@ def test_an_arm_that_no_bend_helps_is_straight(structure: str) -> None:
     bent = begun._replace(
         outcome=np.ones((2, 2, len(straight))), mode=np.ones((2, 2, len(straight))), bend=np.ones((2, 2))
     )
-    runs = {"linear": Run(begun, [], np.zeros((2, 2)), np.zeros((2, 2)))}
-    runs[structure] = Run(bent, [], np.zeros((2, 2)), np.zeros((2, 2)))
+    runs = {"linear": Run(begun, np.zeros((2, 2)), np.zeros((2, 2)))}
+    runs[structure] = Run(bent, np.zeros((2, 2)), np.zeros((2, 2)))
     errors = {"linear": np.array([0.5, 0.2]), structure: np.array([0.3, 0.4])}
     np.testing.assert_array_equal(fitting._smaller_error(errors, structure), [0.3, 0.2])
     found = fitting._with_linear_arms(runs, structure, np.array([False, True]))

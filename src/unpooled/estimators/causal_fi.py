@@ -41,9 +41,11 @@ class CausalFI(Estimator):
         Number of folds in which people are held out to choose the structure, from 2 to 20. Compatible
         inference with structure "auto" only.
     sweeps : int, default=20
-        Number of rounds whose draws are kept. Each of them gives one draw from each of as many parallel
-        chains as `draws` requires. Increase it if successive draws are strongly correlated. Compatible
-        inference only.
+        Fewest rounds whose draws are kept. Each of them gives one draw from each of as many parallel chains
+        as `draws` requires. Compatible inference only.
+    most_sweeps : int, default=80
+        Most rounds after burn-in. Sampling ends earlier, once the chains have mixed. If they have not, the
+        check "convergence" of `checks` fails. Compatible inference only.
     shifts : sequence of dict, default=()
         Departures from missing at random: each dict has ``column`` and ``size``, and optionally ``arm``
         ("control" or "treated") and ``site``. Missing values of the column are then shifted by ``size``, in
@@ -96,6 +98,7 @@ class CausalFI(Estimator):
         structure: str = "auto",
         folds: int = 3,
         sweeps: int = 20,
+        most_sweeps: int = 80,
         shifts: Sequence[Mapping[str, object]] = (),
         hidden: Sequence[int] = (20, 20, 20),
         rounds: int = 300,
@@ -111,6 +114,7 @@ class CausalFI(Estimator):
         self.structure = structure
         self.folds = folds
         self.sweeps = sweeps
+        self.most_sweeps = most_sweeps
         self.shifts = shifts
         self.hidden = hidden
         self.rounds = rounds

@@ -28,6 +28,8 @@ class Rows(eqx.Module):
     """1 where a value of `incomplete` is observed, 0 where it is missing."""
     more_folds: Int[Array, "r n"] | None = None
     """Further draws of the folds, for methods that repeat their cross-fitting; `fold` is the first draw."""
+    per_feature: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros(()))
+    """Fewest people per feature in a group whose products of features are sent; 0 without limits."""
 
 
 def padded_size(rows: int) -> int:
@@ -46,6 +48,7 @@ def make_rows(
     covariates: np.ndarray, treatment: np.ndarray, outcome: np.ndarray, *, fold: np.ndarray, site: int,
     incomplete: np.ndarray | None = None, salt: int | None = None, least: float = 0.0,
     more_folds: np.ndarray | None = None,
+    per_feature: float = 0.0,
 ) -> Rows:  # fmt: skip
     """Pad to a shared shape with zeros and fold −1; NaN in `incomplete` marks a missing value."""
     count = len(treatment)
@@ -66,6 +69,7 @@ def make_rows(
         site=jnp.asarray(site),
         salt=jnp.asarray(site if salt is None else salt),
         least=jnp.asarray(float(least)),
+        per_feature=jnp.asarray(float(per_feature)),
         incomplete=pad(np.nan_to_num(values)),
         seen=pad((~np.isnan(values)).astype(float), 1.0),
         more_folds=more,

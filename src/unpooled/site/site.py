@@ -115,6 +115,7 @@ def adopt(site: Site, question: Adopt) -> Adoption:
             salt=salt % 2**31,
             least=site.limits.cell,
             more_folds=drawn[1:],
+            per_feature=1.0 / site.limits.share,
         )
 
     everything = np.column_stack([shielded.covariates, shielded.outcome, shielded.incomplete])

@@ -43,7 +43,7 @@ def write(folder, method: str, settings: str = "") -> str:
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_the_curve_is_told_written_and_drawn(tmp_path) -> None:
-    study = write(tmp_path, "causal_fi", 'structure = "linear"\ndraws = 40\nsweeps = 10')
+    study = write(tmp_path, "causal_fi", 'structure = "linear"\ndraws = 40\nsweeps = 10\nmost_sweeps = 10')
     out = tmp_path / "out"
     words = ["sensitivity", study, "--column", "u1", "--size", "1.5", "--output", str(out)]
     told = CliRunner().invoke(app, words)

@@ -14,7 +14,7 @@ import unpooled as up
 from unpooled.data.simulation import simulate
 from unpooled.errors import DataError, LimitRefusal, StudyError
 
-QUICK = {"draws": 40, "sweeps": 10, "structure": "linear"}
+QUICK = {"draws": 40, "sweeps": 10, "most_sweeps": 10, "structure": "linear"}
 HOLES = ["u1", "u2", "u3"]
 WHOLE = ["x1", "x2", "x3"]
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from unpooled.methods.causal_rff.settings import CausalRFFSettings
 pytestmark = pytest.mark.slow
 
 QUICK: dict[str, Any] = {
-    "draws": 40, "classes": 2, "starts": 1, "rounds": 5, "sweeps": 4, "frequencies": 2,
+    "draws": 40, "classes": 2, "starts": 1, "rounds": 5, "sweeps": 6, "frequencies": 2,
     "latent_dimension": 2, "gaussian_rounds": 10, "monte_carlo": 2, "folds": 2,
 }  # fmt: skip
 

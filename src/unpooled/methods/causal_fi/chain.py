@@ -20,6 +20,7 @@ from unpooled.maths import partial_pooling as pooling
 from unpooled.maths.covariance import Wishart, draw_factors
 from unpooled.maths.linear_algebra import unpack
 from unpooled.maths.mcmc import NormalTerms, draw_variances
+from unpooled.methods.causal_fi import collapsed
 from unpooled.methods.causal_fi.columns import CURVE, Layout, allowed, asked_of_all
 from unpooled.methods.causal_fi.structures import DIRECTION, EXPECTED, LEARNED, SLOPES
 from unpooled.models.outcome_family import ClosedFamily
@@ -35,6 +36,8 @@ FIXED = 1e8
 """Prior precision of a coefficient that is fixed at zero."""
 FURTHEST = 1.0
 """Maximum step of the mode per round, in prior sds of the nonlinear coefficients."""
+REPEATED, MOST_REPEATED = 2.0, 40.0
+"""Updates per round: this number over the share of people whose value is not redrawn, and the maximum."""
 
 
 class Chain(NamedTuple):
@@ -67,6 +70,8 @@ class Setting(eqx.Module):
     """Variance group of each coefficient of the outcome."""
     several: bool = eqx.field(static=True)
     """Whether there is more than one site, so that offsets are identified."""
+    column: Int[Array, ""]
+    """Position among u of the column that is redrawn at the coordinator; see `collapsed`."""
 
 
 class Sizes(NamedTuple):
@@ -109,14 +114,45 @@ def begin(sizes: Sizes, layout: Layout, family: ClosedFamily) -> Chain:
 
 
 def advance(leaves: tuple[Chain, Arrays, Array], setting: Setting) -> Chain:
-    """One update of all parameters, given the sites' sums."""
+    """Update all parameters, given the sites' sums.
+
+    If the sums hold those of a column that can be redrawn, parameters and column are updated in turn, more
+    often the more of the column is missing.
+    """
     chain, sums, key = leaves
-    parts = jax.random.split(jax.random.wrap_key_data(key), 7)
-    for_u, for_w, for_steps, for_common, for_variances, *for_y = parts
-    gram = unpack(sums["confounders"])
+    sums = {**sums, "confounders": unpack(sums["confounders"]), "outcome": unpack(sums["outcome"])}
+    key = jax.random.wrap_key_data(key)
+    if "redrawn" not in sums:
+        return _update(chain, sums, setting, key)[0]
+    size = len(sums["confounders"])
+    position = size - len(setting.layout.mean) + setting.column
+    redrawn = collapsed.redrawn_of(sums, position)
+    left_out = 1.0 - redrawn.people.sum() / sums["confounders"][0, 0]
+    repeated = jnp.ceil(jnp.minimum(REPEATED / jnp.maximum(left_out, 1e-3), MOST_REPEATED))
+    count = jnp.where(redrawn.people.sum() > 0.0, repeated, 1.0).astype(int)
+
+    def step(number: Array, now: tuple[Chain, Arrays, collapsed.Redrawn]) -> tuple:
+        chain, sums, redrawn = now
+        for_update, for_column = jax.random.split(jax.random.fold_in(key, number))
+        chain, scale = _update(chain, sums, setting, for_update)
+        sums, redrawn = collapsed.scaled(sums, redrawn, scale)
+        outcome = chain.outcome[:, :size]
+        found = collapsed.Regressions(chain.confounders, chain.treatment, outcome, chain.offset, chain.noise)
+        drawn = collapsed.redraw(found, redrawn, setting.layout, position, for_column)
+        return chain, collapsed.moved(sums, redrawn, drawn), drawn
+
+    return jax.lax.fori_loop(0, count, step, (chain, sums, redrawn))[0]
+
+
+def _update(chain: Chain, sums: Arrays, setting: Setting, key: Array) -> tuple[Chain, Array]:
+    """One update of all parameters, and the factor by which it has multiplied the treatment's latents."""
+    parts = jax.random.split(key, 8)
+    for_u, for_w, for_steps, for_common, for_variances, for_scale, *for_y = parts
+    gram = sums["confounders"]
     products = unpack(sums["treatment_products"]) if "treatment_products" in sums else gram
     all_ = jnp.ones(len(gram), bool)
-    treatment = draw_probit(products, sums["treatment"], chain.spreads[0], all_, for_w)
+    scale = draw_scale(products, sums["treatment"], sums["treatment_square"], chain.spreads[0], for_scale)
+    treatment = draw_probit(products, scale * sums["treatment"], chain.spreads[0], all_, for_w)
     steps = draw_steps(gram, sums["steps"], chain.spreads[1:], setting.layout, for_steps)
     common = _common(chain, setting.groups, for_common)
     arms, terms = jax.vmap(partial(_outcome, setting, common))(_by_arm(chain, sums), jnp.stack(for_y))
@@ -127,7 +163,7 @@ def advance(leaves: tuple[Chain, Arrays, Array], setting: Setting) -> Chain:
     first = len(gram) - len(setting.layout.mean)
     given = setting.layout.before_numbers(first)
     order = np.concatenate([given, first + setting.layout.numbers])
-    return chain._replace(
+    found = chain._replace(
         confounders={"steps": steps.coefficients, **draw_numbers(gram[order][:, order], len(given), for_u)},
         treatment=treatment.coefficients,
         spreads=drawn["spreads"],
@@ -140,6 +176,7 @@ def advance(leaves: tuple[Chain, Arrays, Array], setting: Setting) -> Chain:
         variances=jnp.where(jnp.asarray(LEARNED), drawn["variances"], jnp.asarray(EXPECTED)),
         site=drawn["site"],
     )
+    return found, scale
 
 
 def draw_numbers(gram: Float[Array, "p p"], size: int, key: Array) -> Arrays:
@@ -184,10 +221,26 @@ def draw_steps(gram: Array, sums: Arrays, spreads: Array, layout: Layout, key: A
     return jax.vmap(draw_probit)(products, sums["score"], spreads, free, keys)
 
 
+def draw_scale(gram: Array, score: Array, square: Array, variance: Array, key: Array) -> Array:
+    """Draw the common factor of all latents of a probit, with the coefficients integrated out.
+
+    The signs of the latents do not restrict their scale, but given the scale the coefficients hardly move.
+    Multiplying all latents by c and drawing c from its conditional distribution, c² ~ χ²_n/Q with Q the
+    latents' squared Mahalanobis length, is parameter-expanded data augmentation (Liu & Wu 1999).
+    """
+    root = jnp.linalg.cholesky(gram + jnp.diag(_probit_prior(jnp.ones(len(gram), bool), variance)))
+    length = square - jnp.sum(pooling.forward(root, score) ** 2)
+    return jnp.sqrt(2.0 * jax.random.gamma(key, 0.5 * gram[0, 0]) / length)
+
+
+def _probit_prior(free: Array, variance: Array) -> Array:
+    """Prior precision of a probit's coefficients."""
+    return jnp.where(free, 1.0 / variance, FIXED).at[0].set(0.1)
+
+
 def draw_probit(gram: Array, score: Array, variance: Array, free: Array, key: Array) -> ProbitDraw:
     """Draw a probit's coefficients given its latent variables; those that are not `free` are zero."""
-    prior = jnp.where(free, 1.0 / variance, FIXED).at[0].set(0.1)
-    root = jnp.linalg.cholesky(gram + jnp.diag(prior))
+    root = jnp.linalg.cholesky(gram + jnp.diag(_probit_prior(free, variance)))
     white = pooling.forward(root, score) + jax.random.normal(key, score.shape)
     found = jnp.where(free, pooling.back(root, white), 0.0)
     return ProbitDraw(found, jnp.sum(found[1:] ** 2), jnp.sum(free) - 1.0)
@@ -211,7 +264,7 @@ class _Arm(NamedTuple):
 def _by_arm(chain: Chain, sums: Arrays) -> _Arm:
     """Collect sums and parameters with the arm as the leading axis."""
     return _Arm(
-        unpack(sums["outcome"]), sums["score"], sums["square"], sums["people"].T,
+        sums["outcome"], sums["score"], sums["square"], sums["people"].T,
         jnp.swapaxes(sums["site_cross"], 0, 1), sums["site_score"].T, chain.mode, chain.noise,
         chain.variances, chain.site,
     )  # fmt: skip

@@ -99,6 +99,12 @@ def make_layout(columns: tuple[IncompleteColumn, ...], mean: np.ndarray, sd: np.
     return Layout(placed, jnp.asarray(mean, dtype=float), jnp.asarray(sd, dtype=float))
 
 
+def most_incomplete(layout: Layout, observed: Float[np.ndarray, "m u"]) -> int:
+    """Position of the numeric column of which the fewest values are observed; 0 if there are no numbers."""
+    numbers = layout.numbers
+    return int(numbers[np.argmin(observed[:, numbers].sum(axis=0))]) if len(numbers) else 0
+
+
 class Place(NamedTuple):
     """A column with levels, its first step among all steps, and its first feature among `level_positions`."""
 

@@ -6,10 +6,11 @@ import numpy as np
 
 from unpooled.methods.causal_fi import paper
 from unpooled.methods.causal_fi.chain import Sizes
-from unpooled.methods.causal_fi.columns import layout_of
+from unpooled.methods.causal_fi.columns import layout_of, most_incomplete
 from unpooled.methods.causal_fi.effects import AveragedEffect, conditional, individual
-from unpooled.methods.causal_fi.fit import SETTLING, STARTED, TRIED, AugmentationSampler, fit
+from unpooled.methods.causal_fi.fit import STARTED, STARTING, TRIED, fit
 from unpooled.methods.causal_fi.model import ImputationModel
+from unpooled.methods.causal_fi.sampling import AugmentationSampler, Length
 from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings, by_site, outcome_family
 from unpooled.methods.causal_fi.stages import Augmentation
 from unpooled.methods.causal_fi.structures import STRUCTURES
@@ -39,6 +40,7 @@ class CausalFIMethod:
             outcome_mean=scaling.outcome_mean,
             outcome_sd=scaling.outcome_sd,
             shift=by_site(settings.shifts, scaling),
+            by_site=scaling.by_site,
         )
 
     def stages(self, settings: CausalFISettings, context: CausalFIContext) -> dict[str, Stage]:
@@ -58,13 +60,15 @@ class CausalFIMethod:
             return (yield from paper.fit(settings, context, seed))
         layout = layout_of(context)
         sizes = Sizes(context.covariates, len(layout.mean), context.sites)
-        sampler = AugmentationSampler(sizes, layout, outcome_family(context), context.shift, seed)
+        assert context.by_site is not None
+        sampler = AugmentationSampler(
+            sizes, layout, outcome_family(context), context.shift,
+            column=most_incomplete(layout, context.by_site.observed),
+            people=np.array(context.by_site.counts, dtype=float),
+            seed=seed,
+        )  # fmt: skip
         folds = self.folds(settings)
-        return (
-            yield from fit(
-                sampler, _names(settings), folds=folds, sweeps=settings.sweeps, draws=settings.draws
-            )
-        )
+        return (yield from fit(sampler, _names(settings), folds=folds, length=_length(settings)))
 
     def folds(self, settings: CausalFISettings) -> int:
         chosen = settings.inference == "compatible" and settings.structure == "auto"
@@ -74,7 +78,9 @@ class CausalFIMethod:
         if settings.inference == "variational":
             return paper.features(settings, context)
         size = 1 + context.covariates + len(layout_of(context).mean)
-        return max(len(STRUCTURES[name].groups(size)) for name in _names(settings))
+        # The sums of people who are redrawn also hold the treatment's latent and the outcome.
+        redrawn = size + 2 if len(layout_of(context).numbers) else 0
+        return max(redrawn, *(len(STRUCTURES[name].groups(size)) for name in _names(settings)))
 
     def plans(self, settings: CausalFISettings) -> tuple[CausalFISettings, ...]:
         if settings.inference == "variational" or settings.structure != "auto":
@@ -84,18 +90,17 @@ class CausalFIMethod:
     def budget(self, settings: CausalFISettings, context: CausalFIContext) -> dict[str, int]:
         if settings.inference == "variational":
             return paper.budget(settings)
-        chains = -(-settings.draws // settings.sweeps)
-        found = dict[str, int]()
+        length, found = _length(settings), dict[str, int]()
         for name in dict.fromkeys(("linear", *_names(settings))):
             trials = TRIED * max(self.folds(settings), 1) * len(STRUCTURES[name].starts)
-            asked = trials + chains * (STARTED + SETTLING + settings.sweeps)
-            found |= {f"augmentation/{name}": asked, f"effect/{name}": settings.draws}
+            asked = STARTED * STARTING + trials + length.chains * length.most
+            found |= {f"augmentation/{name}": asked, f"effect/{name}": length.chains * length.most}
         return found
 
     def most_rounds(self, settings: CausalFISettings) -> int:
         if settings.inference == "variational":
             return paper.most_rounds(settings)
-        return STARTED + TRIED + SETTLING + settings.sweeps + 1
+        return STARTED + TRIED + _length(settings).most
 
     def conditional_effects(
         self, settings: CausalFISettings, context: CausalFIContext, draws: Draws, rows: Rows, people: Rows
@@ -123,6 +128,10 @@ class CausalFIMethod:
 
 def _names(settings: CausalFISettings) -> tuple[str, ...]:
     return tuple(STRUCTURES) if settings.structure == "auto" else (settings.structure,)
+
+
+def _length(settings: CausalFISettings) -> Length:
+    return Length(settings.draws, settings.sweeps, settings.most_sweeps)
 
 
 def _model(structure: str, context: CausalFIContext) -> ImputationModel:

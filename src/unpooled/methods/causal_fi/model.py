@@ -59,6 +59,7 @@ BOUNDS: Bounds = {
     "noise": (1e-6, 100.0),
     "bend": (-1.0, 1.0),
     "fold": FOLD,
+    "column": (0.0, 10_000.0),
     "key": ANY,
 }
 """Bounds of all parameters of a chain."""

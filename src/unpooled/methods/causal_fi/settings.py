@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from unpooled.errors import StudyError, nearest
 from unpooled.methods.settings import Conditions, MethodSettings
 from unpooled.models.outcome_family import ClosedFamily, Logit, family_of
-from unpooled.protocol.records import IncompleteColumn, Scaling
+from unpooled.protocol.records import IncompleteColumn, Scaling, SiteSummaries
 
 ARMS = ("control", "treated")
 
@@ -68,7 +68,7 @@ class CausalFISettings(MethodSettings):
     """Settings of CausalFI. The defaults are suitable for most studies."""
 
     applies: ClassVar[Conditions] = (
-        (("structure", "sweeps", "shifts"), {"inference": ("compatible",)}),
+        (("structure", "sweeps", "most_sweeps", "shifts"), {"inference": ("compatible",)}),
         (("folds",), {"inference": ("compatible",), "structure": ("auto",)}),
         (
             ("hidden", "rounds", "learning_rate", "monte_carlo", "imputations"),
@@ -95,8 +95,11 @@ class CausalFISettings(MethodSettings):
     save rounds."""
     folds: int = Field(default=3, ge=2, le=20)
     """Number of folds for the held-out errors that choose the structure."""
-    sweeps: int = Field(default=20, ge=2, le=10_000)
-    """Number of rounds whose draws are kept. More sweeps mean fewer parallel chains for the same `draws`."""
+    sweeps: int = Field(default=20, ge=4, le=10_000)
+    """Fewest rounds whose draws are kept. More sweeps mean fewer parallel chains for the same `draws`."""
+    most_sweeps: int = Field(default=80, ge=4, le=10_000)
+    """Most rounds after burn-in. Sampling ends earlier, once the chains have mixed; if it does not, the check
+    "convergence" fails."""
     shifts: tuple[Shift, ...] = ()
     """Shifts of missing values away from missingness at random, for sensitivity analyses; see
     `unpooled.sensitivity`."""
@@ -128,6 +131,8 @@ class CausalFIContext:
     outcome_sd: float
     shift: np.ndarray | None = None
     """Shifts of missing values [site, arm, feature]; None if values are missing at random."""
+    by_site: SiteSummaries | None = None
+    """What is known of single sites; None at the sites."""
 
 
 def outcome_family(context: CausalFIContext) -> ClosedFamily:

@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from unpooled.disclosure.effective_people import enough, spread_out
+from unpooled.disclosure.limits import FOLD_CELLS
 from unpooled.maths.linear_algebra import pack
 from unpooled.methods.causal_fi.columns import level_sums
 from unpooled.methods.causal_fi.imputation import shift_of
-from unpooled.methods.causal_fi.model import BOUNDS, ImputationModel, with_one
+from unpooled.methods.causal_fi.model import BOUNDS, Completed, ImputationModel, with_one
 from unpooled.methods.causal_fi.structures import predictor
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
@@ -28,7 +29,8 @@ class Augmentation(Stage):
     reveals: ClassVar[str] = (
         "by arm, over people whose missing confounders are drawn: at this site the number of people, sums of "
         "the outcome and of the outcome model's slopes; for sums over sites products of confounders, of "
-        "slopes, and of confounders with drawn latents of treatment and levels"
+        "slopes, and of confounders with drawn latents of treatment and levels; the same of the people whose "
+        "value of the most incomplete numeric confounder is missing, if they and the others are many"
     )
 
     def bounds(self) -> Bounds:
@@ -49,8 +51,42 @@ class Augmentation(Stage):
             **self._treatment(rows, found.shifted, use * found.latent, use, shifted="shift" in site_terms),
             **self._held_out(mode, rows, arms * rows.present * (rows.fold == fixed["fold"]), fixed["fold"]),
         }
-        summed, kept = self._outcome(mode, rows, found.shifted, arms * use)
-        return Statistics({**total, **summed}, kept)
+        summed, per_site, full = self._outcome(mode, rows, found.shifted, arms * use)
+        if "column" in fixed:
+            straight = full * self._straight(draw) * (fixed["fold"] < 0)
+            own, at_site = self._redrawn(rows, fixed["column"], found, straight)
+            summed, per_site = summed | own, per_site | at_site
+        return Statistics({**total, **summed}, per_site)
+
+    def _straight(self, draw: Arrays) -> jax.Array:
+        """Which arms are linear: all if the structure is, else those without a bend."""
+        linear = self.model.structure.name == "linear"
+        return jnp.ones(2) if linear else (draw["bend"] == 0.0).astype(float)
+
+    def _redrawn(
+        self, rows: Rows, column: jax.Array, found: Completed, straight: jax.Array
+    ) -> tuple[Arrays, Arrays]:
+        """Products of h = (g, w*, y) over people whose value of the column may be redrawn from sums.
+
+        The group is fixed by the rows alone: people of an arm whose value is missing, less some of them if
+        those who remain would be too few. It is empty unless both are large enough for the number of
+        features, and unless the column is the site's own most incomplete one, so that the sums of two groups
+        are never compared.
+        """
+        h = jnp.concatenate([with_one(rows, found.u), found.latent[:, None], rows.outcome[:, None]], axis=1)
+        arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
+        numbers = self.model.layout.numbers
+        holes = rows.present @ (1.0 - rows.seen[:, numbers])
+        group = arms * (1.0 - rows.seen[:, column])
+        fewest = jnp.maximum(FOLD_CELLS * rows.least, h.shape[1] * rows.per_feature)
+        spared = jnp.maximum(fewest - (arms.sum(axis=1) - group.sum(axis=1)), 0.0)
+        group = group * (jnp.cumsum(group, axis=1) > spared[:, None])
+        contributions = jnp.stack([group, arms - group], axis=1)[:, :, None] * h.T**2
+        allowed = jnp.all(enough(contributions, rows.least) == 1.0, axis=(1, 2))
+        allowed &= (group.sum(axis=1) >= fewest) & (jnp.asarray(numbers)[jnp.argmax(holes)] == column)
+        group = group * (allowed * straight)[:, None]
+        products = pack(jnp.einsum("an,nb,nc->abc", group, h, h))
+        return {"redrawn": products}, {"redrawn_sites": group @ h}
 
     def _confounders(self, draw: Arrays, rows: Rows, u: jax.Array, use: jax.Array, key: jax.Array) -> Arrays:
         """Products of (1, x, u), and the sums of the regressions of the levels."""
@@ -65,10 +101,15 @@ class Augmentation(Stage):
         """Sums of the treatment's probit; without shifts its products equal those of the confounders."""
         g = with_one(rows, u)
         own = {"treatment_products": pack(g.T @ (use[:, None] * g))} if shifted else {}
-        return {"treatment": g.T @ latent, **own}
+        return {"treatment": g.T @ latent, "treatment_square": jnp.sum(latent**2), **own}
 
-    def _outcome(self, mode: Arrays, rows: Rows, u: jax.Array, arms: jax.Array) -> tuple[Arrays, Arrays]:
-        """Sums of the linearised outcome regression: working residual plus the linear part at the mode."""
+    def _outcome(
+        self, mode: Arrays, rows: Rows, u: jax.Array, arms: jax.Array
+    ) -> tuple[Arrays, Arrays, jax.Array]:
+        """Sums of the linearised outcome regression: working residual plus the linear part at the mode.
+
+        Also returns which arms are whole, without anything left out.
+        """
         arm, family = rows.treatment.astype(int), self.model.family
         slope = jax.vmap(jax.grad(partial(predictor, self.model.structure)))
         slopes = slope(mode["outcome"][arm], with_one(rows, u), mode["bend"][arm])
@@ -76,7 +117,8 @@ class Augmentation(Stage):
         working = family.working(outcome, own)
         # Features and arms that rest on few people are left out.
         kept = enough(arms[:, None] * working.weight * slopes.T**2, rows.least)
-        arms = arms * enough(arms * working.weight, rows.least)[:, None]
+        whole = enough(arms * working.weight, rows.least)
+        arms = arms * whole[:, None]
         slopes = slopes * kept[arm]
         response = working.residual + jnp.sum(slopes * mode["outcome"][arm], axis=1) + mode["offset"][arm]
         weights = arms * working.weight
@@ -92,7 +134,8 @@ class Augmentation(Stage):
             "site_cross": weights @ slopes,
             "site_score": weights @ response,
         }
-        return summed, per_site
+        size = with_one(rows, u).shape[1]
+        return summed, per_site, (whole == 1.0) * jnp.all(kept[:, :size] == 1.0, axis=1)
 
     def _held_out(self, mode: Arrays, rows: Rows, held: jax.Array, fold: jax.Array) -> Arrays:
         """Squared errors of E[y | w, x, u_seen] on held-out people; skipped if no fold is held out."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
-from unpooled.protocol.records import Draws, Parameters
+from unpooled.protocol.records import Check, Draws, Parameters
 
 
 class CandidateFit(NamedTuple):
@@ -23,6 +23,7 @@ class CandidateFit(NamedTuple):
     without: Draws | None
     """Draws of the fits without each fold, [fold, k, …]; None if no fold was held out."""
     diagnostics: dict[str, object]
+    checks: tuple[Check, ...] = ()
 
 
 class Candidate(Protocol):
@@ -54,7 +55,7 @@ def fit(candidates: dict[str, Candidate], folds: int) -> Procedure[Fit]:
     effects = np.asarray(reply.per_site["effect"])
     if effects.ndim == 3:
         effects = np.concatenate(np.swapaxes(effects, 1, 2))
-    return Fit(replace(draws, model=chosen), effects, diagnostics)
+    return Fit(replace(draws, model=chosen), effects, diagnostics, found[chosen].checks)
 
 
 def _held_out(found: dict[str, CandidateFit], folds: int) -> Procedure[dict[str, float]]:

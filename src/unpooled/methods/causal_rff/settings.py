@@ -59,7 +59,7 @@ class CausalRFFSettings(MethodSettings):
     """Classes: number of random starts of variational EM for each number of classes."""
     rounds: int = Field(default=30, ge=5, le=1000)
     """Classes: maximum number of rounds of variational EM."""
-    sweeps: int = Field(default=30, ge=3, le=10_000)
+    sweeps: int = Field(default=30, ge=6, le=10_000)
     """Classes: rounds of Gibbs sampling after EM. The last two thirds are kept, with as many chains as
     `draws` requires."""
 

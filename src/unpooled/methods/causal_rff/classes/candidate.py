@@ -17,6 +17,7 @@ from unpooled.methods.causal_rff.classes.em import Learned, most_classes
 from unpooled.methods.causal_rff.classes.log_likelihoods import as_draws
 from unpooled.methods.causal_rff.classes.mixture import Mixture
 from unpooled.methods.causal_rff.fit import CandidateFit, noise_sd
+from unpooled.models.mixing import required_draws
 from unpooled.optimise.procedure import Procedure, side_by_side
 from unpooled.protocol.records import Draws
 
@@ -51,19 +52,24 @@ class ClassCandidate(NamedTuple):
     def sample(self, learned: Learned, folds: int) -> Procedure[CandidateFit]:
         mode = em.best(learned)
         chains = -(-self.draws // gibbs.kept(self.sweeps))
-        sampling = gibbs.sample(self.mixture, mode, chains=chains, sweeps=self.sweeps, seed=self.seed)
+        sampling = gibbs.sample(
+            self.mixture, mode, chains=chains, sweeps=self.sweeps, required=required_draws(self.draws),
+            seed=self.seed,
+        )  # fmt: skip
         if folds:
-            drawn, held_out = yield from side_by_side(sampling, self._without(mode, folds))
+            (drawn, mixing), held_out = yield from side_by_side(sampling, self._without(mode, folds))
             without = _one_draw_each(held_out)
         else:
-            drawn, without = (yield from sampling), None
+            (drawn, mixing), without = (yield from sampling), None
         count = len(drawn.shared["level"])
         selected = np.linspace(0, count - 1, self.draws).round().astype(int)
         diagnostics = _diagnostics(learned) | {
             "borrowed": BySite(borrowed(self.mixture, mode), axes=2),
             "noise": noise_sd(drawn),
+            "mixing": mixing.summary(),
         }
-        return CandidateFit(jax.tree.map(lambda leaf: leaf[selected], drawn), without, diagnostics)
+        chosen = jax.tree.map(lambda leaf: leaf[selected], drawn)
+        return CandidateFit(chosen, without, diagnostics, mixing.checks("sweeps"))
 
     def _without(self, mode: Learned, folds: int) -> Procedure[Learned]:
         many, fold = mode.taking([0] * folds), np.arange(folds)

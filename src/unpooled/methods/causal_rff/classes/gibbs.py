@@ -6,7 +6,7 @@ A chain's classes depend on its current parameters only, so the sites keep no st
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,7 @@ from unpooled.methods.causal_rff.classes.mixture import (
     outcome_counts,
     treatment_counts,
 )
+from unpooled.models.mixing import Mixing, measure
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.records import Draws, Parameters
 
@@ -50,21 +51,58 @@ def kept(sweeps: int) -> int:
     return sweeps - sweeps // 3
 
 
-def sample(mixture: Mixture, mode: Learned, *, chains: int, sweeps: int, seed: int) -> Procedure[Draws]:
-    """Draws of all class parameters, [kept sweeps × chains]; the chains start at the mode."""
+class GibbsSample(NamedTuple):
+    """Draws of all class parameters, [kept sweeps × chains], and how well the chains have mixed."""
+
+    draws: Draws
+    mixing: Mixing
+
+
+def sample(
+    mixture: Mixture, mode: Learned, *, chains: int, sweeps: int, required: float, seed: int
+) -> Procedure[GibbsSample]:
+    """Sample from chains that start at the mode; `required` is the number of effective draws."""
     states, likelihoods = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), chains, axis=0), mode[:2])
     classes = most_classes(mode)
     rng = stream(seed, "class draws")
-    found = []
+    found, seen = [], []
     for number in range(sweeps):
         keys = _keys(seed, number, chains)
         sent = as_draws(likelihoods, classes)
         fixed = {"views": sent.shared, "fold": np.full(chains, -1), "key": keys}
         reply = yield from ask("classes/drawn", Parameters(fixed=fixed, per_site=sent.by_site))
-        states, likelihoods = draw(mixture, states, counts_of(reply, mixture.most), likelihoods, rng)
+        counts = counts_of(reply, mixture.most)
+        states, likelihoods = draw(mixture, states, counts, likelihoods, rng)
         if number >= sweeps - kept(sweeps):
             found.append(as_draws(likelihoods, classes))
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
+            seen.append(monitored(counts, likelihoods, binary=mixture.outcome.binary))
+    every: dict[str, np.ndarray] = jax.tree.map(lambda *leaves: np.stack(leaves), *seen)
+    effect = every.pop("average effect")
+    mixing = measure(every, effect, required, unjudged=tuple(every))
+    return GibbsSample(jax.tree.map(lambda *leaves: np.concatenate(leaves), *found), mixing)
+
+
+def monitored(counts: Counts, likelihoods: ClassLogLikelihoods, *, binary: bool) -> dict[str, np.ndarray]:
+    """Quantities of every chain that do not depend on the labels of the classes, [chain, …].
+
+    The parameters of single classes are left out: classes may swap labels without a change of the model. The
+    average effect is that of the drawn classes, Σ n_sk (μ_s1k − μ_s0k) / n. It alone is judged; the others
+    mix more slowly and are shown.
+    """
+    people = np.asarray(counts.people.sum(axis=2))
+    total = people.sum(axis=(1, 2))
+    means = np.asarray(likelihoods.outcome)
+    if binary:
+        means = np.exp(-np.logaddexp(0.0, -means))
+    by_class = people.sum(axis=1)
+    outcomes = np.einsum("csk,csak->ca", people, means) / total[:, None]
+    between = np.einsum("csk,csak->ca", people, means**2) / total[:, None] - outcomes**2
+    return {
+        "sorted class shares": np.sort(by_class, axis=1) / total[:, None],
+        "outcome's noise": np.asarray(likelihoods.noise),
+        "outcome's mean and variance between classes": np.concatenate([outcomes, between], axis=1),
+        "average effect": outcomes[:, 1] - outcomes[:, 0],
+    }
 
 
 def _keys(seed: int, number: int, chains: int) -> np.ndarray:
