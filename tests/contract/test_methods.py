@@ -286,7 +286,7 @@ def test_every_engine_gives_every_method_the_same_numbers(done: Done, case: str,
     conduct = Conduct(study_procedure(study), running)
     rounds = list(conduct)
     expected = done.model.result_
-    effects = conduct.result.fit.site_effects * conduct.result.agreement.scaling.outcome_sd
+    effects = conduct.result.fit.site_effects.population * conduct.result.agreement.scaling.outcome_sd
     np.testing.assert_allclose(effects, expected.site_effects, rtol=1e-10)
     assert len(rounds) == expected.cost.rounds
     sent = {site: sum(len(encode(replies[site])) for replies in running.replies) for site in SIZES}

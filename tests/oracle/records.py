@@ -12,7 +12,7 @@ from unpooled.disclosure.by_site import Trace
 from unpooled.disclosure.reveals import Cost
 from unpooled.methods.causal_rff.settings import CausalRFFContext
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
-from unpooled.protocol.records import Draws, Scaling, SiteSummaries
+from unpooled.protocol.records import AverageEffects, Draws, Scaling, SiteSummaries
 from unpooled.study import ColumnSchema, Schema, Study
 
 
@@ -110,5 +110,7 @@ def model(
         ),
     }
     fitted = FedCI()
-    fitted.result_ = StudyResult(study=study, site_effects=effects, **{**neutral, **given})
+    fitted.result_ = StudyResult(
+        study=study, average_effects=AverageEffects(effects, effects), **{**neutral, **given}
+    )
     return fitted

@@ -22,7 +22,7 @@ from unpooled.methods.causal_fi.fit import Run
 from unpooled.methods.causal_fi.model import ImputationModel
 from unpooled.methods.causal_fi.stages import Augmentation
 from unpooled.methods.causal_fi.structures import DIRECTION, EXPECTED, STRUCTURES, predictor
-from unpooled.models.effects import PopulationAverage
+from unpooled.models.effects import AverageOfEffects
 from unpooled.models.outcome_family import Gaussian
 from unpooled.protocol.records import IncompleteColumn, Parameters
 from unpooled.protocol.rows import Rows, make_rows
@@ -168,9 +168,9 @@ def test_an_average_is_of_people_given_their_outcome_or_given_what_is_seen(compl
     copies, mask, draw = 3000, np.array([True, False, False]), known()
     rows, x, u = one_person(copies, mask, 1.0, 6.0)
     each = {"offset": draw.pop("offset")}
-    fixed = {**draw, "key": jax.random.key_data(jax.random.key(7))}
-    average = eqx.filter_jit(PopulationAverage(AveragedEffect(model_of("linear"), completed)).statistics)
-    found = average(Parameters(fixed=fixed, per_site=each), rows).per_site["effect"]
+    fixed = {**draw, "bootstrap": jax.random.key_data(jax.random.key(7))}
+    average = eqx.filter_jit(AverageOfEffects(AveragedEffect(model_of("linear"), completed)).statistics)
+    found = average(Parameters(fixed=fixed, per_site=each), rows).per_site["population"]
     mean, noise = np.asarray(draw["confounders"]["intercept"]) + x @ SLOPES, NOISE[1] if completed else 1e9
     left = 6.0 - OUTCOME[1, 0] - OUTCOME[1, 1:3] @ x - float(each["offset"][1])
     expected, spread = oracle.given_all(mean, FACTOR @ FACTOR.T, mask, u, OUTCOME[1, 3:], left, noise)

@@ -103,16 +103,22 @@ def test_effects_of_new_people_are_those_of_dense_conditioning(fitted: Fitted) -
 def test_average_effects_and_their_variance_are_those_of_dense_conditioning(fitted: Fitted) -> None:
     world, draws = fitted.world, fitted.draws("north")
     rows = world.rows("north")
-    weights = np.asarray(rows.present / jnp.sum(rows.present))
+    # People who count alike, as in a sample, and not, as in a draw of their population.
+    weights = np.stack(
+        [rows.present, rows.present * np.random.default_rng(1).exponential(size=len(rows.fold))]
+    )
+    weights /= weights.sum(axis=1, keepdims=True)
     mean, _ = conditional_effect(world.evidence, draws, rows, rows.covariates)
-    variance = average_variance(world.evidence, draws, rows, weights)
+    variances = average_variance(world.evidence, draws, rows, weights)
     people, outcome = world.people()
     # People of a large study (diagonal) are averaged over as new people are: ids of their own.
     own = _as_people(rows, 1000, keep=9)
     expected, covariance = oracle.effects(world.model(), people, outcome, own)
-    centre, spread = fitted.exact((np.asarray(mean) @ weights)[:, None])
-    np.testing.assert_allclose(centre[0], expected.mean(), rtol=1e-6)
-    np.testing.assert_allclose(spread[0, 0] + float(variance), covariance.mean(), rtol=1e-6)
+    for share, variance in zip(weights, variances, strict=True):
+        centre, spread = fitted.exact((np.asarray(mean) @ share)[:, None])
+        np.testing.assert_allclose(centre[0], share[:9] @ expected, rtol=1e-6)
+        total = share[:9] @ covariance @ share[:9]
+        np.testing.assert_allclose(spread[0, 0] + float(variance), total, rtol=1e-6)
 
 
 def test_individual_effects_of_a_sites_own_people_are_lemma_2s(fitted: Fitted) -> None:

@@ -49,7 +49,7 @@ def _posterior(world: World) -> tuple[float, np.ndarray, np.ndarray]:
     own = {"site_shift": np.moveaxis(shift, -1, 1)}
     reply = world.run(ask(f"effect/{world.name}", Parameters(batch.free, fixed, own)))
     counts = np.array([site.adopted.count for site in world.sites.values()])
-    return float(value), beta, np.asarray(reply.per_site["effect"])[0].T @ counts / counts.sum()
+    return float(value), beta, np.asarray(reply.per_site["sample"])[0].T @ counts / counts.sum()
 
 
 def test_splitting_a_site_changes_nothing() -> None:

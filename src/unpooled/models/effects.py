@@ -1,4 +1,4 @@
-"""Average treatment effects of a site under each draw of the parameters, of its people and their population."""
+"""Average treatment effects of a site under each draw: of its people, and of their population."""
 
 from __future__ import annotations
 
@@ -19,10 +19,24 @@ from unpooled.protocol.stage import ANY, Bounds, Stage
 REVEALS = "draws of the average effect at this site, over its people and over their population"
 
 
+BOOTSTRAP = "bootstrap"
+"""Name of the random key from which people's weights, and values that are missing, are drawn."""
+
+
 def averages(effects: Float[Array, "*k n"], rows: Rows, key: Array) -> dict[str, Float[Array, "*k"]]:
     """The average effects over the site's people and over their population, by Bayesian bootstrap weights."""
-    weight = rows.present * jax.random.exponential(key, effects.shape)
+    weight = bootstrap_weights(key, rows, effects.shape[:-1])
     return {"sample": average(effects, rows.present, rows), "population": average(effects, weight, rows)}
+
+
+def bootstrap_weights(key: Array, rows: Rows, draws: tuple[int, ...]) -> Float[Array, "*k n"]:
+    """Exponential weights of the people for each draw; a person's do not depend on the padding."""
+    people = rows.present.shape
+    if not draws:
+        return rows.present * jax.random.exponential(key, people)
+    return rows.present * jax.vmap(lambda one: jax.random.exponential(one, people))(
+        jax.random.split(key, *draws)
+    )
 
 
 def average(effects: Float[Array, "*k n"], weight: Float[Array, "*w n"], rows: Rows) -> Float[Array, "*k"]:
@@ -65,12 +79,12 @@ class AverageOfEffects(Stage):
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         draw = {**parameters.fixed, **parameters.per_site}
-        key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.salt)
+        key = jax.random.fold_in(jax.random.wrap_key_data(draw.pop(BOOTSTRAP)), rows.salt)
         for_effects, for_weights = jax.random.split(key)
         return Statistics(per_site=averages(self.model.effect(draw, rows, for_effects), rows, for_weights))
 
     def bounds(self) -> Bounds:
-        return {**self.model.bounds(), "key": ANY}
+        return {**self.model.bounds(), BOOTSTRAP: ANY}
 
 
 def average_effects(reply: Statistics, shaped: Callable[[np.ndarray], np.ndarray]) -> AverageEffects:

@@ -51,7 +51,7 @@ def report_content(
             "people": result["people"],
             "sites": result["site_count"],
         },
-        "estimand": words.ESTIMAND,
+        "estimand": words.ESTIMANDS[outcome.study.target],
         "assumptions": words.assumptions(result["method"]),
         "sites": result["sites"],
         "hidden": hidden,

@@ -57,6 +57,8 @@ class ResultContent(TypedDict):
     ate: float | None
     ate_interval: list[float | None]
     interval_probability: float
+    target: str
+    """Over whom effects are averaged: "population" or "sample"."""
     sd: float | None
     outcome: str
     outcome_unit: str

@@ -128,6 +128,7 @@ def result(model: Estimator, lines: list[Line] | None = None) -> ResultContent:
         "ate": model.ate(),
         "ate_interval": list(model.ate_interval(alpha=ALPHA)),
         "interval_probability": 1.0 - ALPHA,
+        "target": study.target,
         "sd": float(overall["sd"]),
         "outcome": study.columns.outcome,
         "outcome_unit": study.columns.outcome_unit,

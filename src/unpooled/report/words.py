@@ -11,10 +11,13 @@ METHODS = {
     "aipw": "AIPW: cross-fitted, doubly robust regressions of treatment and outcome",
     "meta_analysis": "meta-analysis of site-specific doubly robust estimates",
 }
-ESTIMAND = (
-    "The estimand is the average treatment effect: the mean difference in the outcome if everyone in the "
-    "study were treated compared with if no one were."
-)
+ESTIMANDS = {
+    "population": "The estimand is the population average treatment effect: the mean difference in the "
+    "outcome if everyone were treated compared with if no one were, among people like those at the sites, "
+    "with the sites in the proportions of the study.",
+    "sample": "The estimand is the sample average treatment effect: the mean difference in the outcome if "
+    "everyone in the study were treated compared with if no one were.",
+}
 COMMON = (
     "No unmeasured confounding: given the covariates, no other variable influences both treatment and "
     "outcome.",

@@ -16,6 +16,7 @@ from unpooled.methods.aipw.model import (
     PooledRegressions,
     Pooling,
     average,
+    of_residuals,
     of_scores,
     of_weights,
     site_numbers,
@@ -28,7 +29,7 @@ from unpooled.methods.aipw.settings import AIPWSettings
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Arrays, Check, Draws, Parameters
+from unpooled.protocol.records import Arrays, AverageEffects, Check, Draws, Parameters
 
 
 def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: float) -> Procedure[Fit]:
@@ -40,13 +41,16 @@ def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: fl
     if settings.estimator == "aipw":
         reply = yield from ask("scores", score_question(known, folds, draws))
         people, found, stack = reply.per_site["people"][0], of_scores, stacked_scores
+        in_sample = of_residuals
     else:
         reply = yield from ask("weighted_outcomes", _weight_question(known, pooling, folds, draws))
         _require_two(reply.per_site["people"])
         people, found, stack = reply.per_site["people"][0].sum(axis=1), of_weights, stacked_weights
+        in_sample = of_weights  # an upper bound, as Neyman's
     sums = by_draw(reply)
-    each = together([found(one) for one in sums])
-    result = combined(each, people)
+    result = combined(together([found(one) for one in sums]), people)
+    sample = combined(together([in_sample(one) for one in sums]), people)
+    effects = AverageEffects(*(site_draws(one, people, settings.draws, seed) for one in (sample, result)))
     drawn = coefficient_draws(pooling, known.outcome, settings.draws, stream(seed, "coefficient draws"))
     checked, words = _weight_summary(settings, reply)
     diagnostics = {
@@ -58,7 +62,7 @@ def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: fl
         **regression_summary(known),
         **words,
     }
-    return Fit(Draws(by_site=drawn), site_draws(result, people, settings.draws, seed), diagnostics, checked)
+    return Fit(Draws(by_site=drawn), effects, diagnostics, checked)
 
 
 def budget(folds: int, draws: int = 1) -> dict[str, int]:

@@ -93,6 +93,15 @@ def of_scores(sums: Arrays) -> Estimates:
     return Estimates(sums["mean"], np.sqrt(sums["squares"] / people / np.maximum(people - 1.0, 1.0)))
 
 
+def of_residuals(sums: Arrays) -> Estimates:
+    """As `of_scores`, with the standard error as an estimate of the effect in these very people.
+
+    How their effects differ from each other is then no error; the regressions are taken as known.
+    """
+    people = sums["people"]
+    return Estimates(sums["mean"], np.sqrt(sums["noise"] / people / np.maximum(people - 1.0, 1.0)))
+
+
 def stacked_scores(sums: Arrays) -> Arrays:
     """The sums of all sites' people as one table, with deviations from the common mean."""
     people, total = sums["people"], sums["people"].sum()

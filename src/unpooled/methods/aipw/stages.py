@@ -115,8 +115,9 @@ class Scores(Stage):
     trim: float = eqx.field(static=True)
     reveals: ClassVar[str] = (
         "at this site, by draw of the folds: number of people, mean and sum of squared deviations of their "
-        "doubly robust scores; for sums over sites: how many propensities were clipped and, by arm, number "
-        "of people, sum of inverse-propensity weights and of their squares"
+        "doubly robust scores, sum of squares of their weighted residuals; for sums over sites: how many "
+        "propensities were clipped and, by arm, number of people, sum of inverse-propensity weights and of "
+        "their squares"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
@@ -125,11 +126,17 @@ class Scores(Stage):
         means = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][fold])
         seen = jnp.where(rows.treatment > 0.0, means[1], means[0])
         weight = rows.treatment / chance - (1.0 - rows.treatment) / (1.0 - chance)
-        score = means[1] - means[0] + weight * (rows.outcome - seen)
+        residual = weight * (rows.outcome - seen)
+        score = means[1] - means[0] + residual
         score = spread_out(score, rows.present, rows.least)
         people = rows.present.sum()
         mean = rows.present @ score / people
-        per_site = {"people": people, "mean": mean, "squares": rows.present @ (score - mean) ** 2}
+        per_site = {
+            "people": people,
+            "mean": mean,
+            "squares": rows.present @ (score - mean) ** 2,
+            "noise": rows.present @ spread_out(residual, rows.present, rows.least) ** 2,
+        }
         return Statistics(_weight_sums(chance, clipped, rows), per_site)
 
     def bounds(self) -> Bounds:

@@ -15,7 +15,7 @@ from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISetting
 from unpooled.methods.causal_fi.stages import Augmentation
 from unpooled.methods.causal_fi.structures import STRUCTURES
 from unpooled.methods.method import Fit
-from unpooled.models.effects import PopulationAverage
+from unpooled.models.effects import AverageOfEffects
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Arrays, Draws, Scaling
 from unpooled.protocol.rows import Rows
@@ -50,7 +50,7 @@ class CausalFIMethod:
         for name in dict.fromkeys(("linear", *_names(settings))):
             model = _model(name, context)
             stages[f"augmentation/{name}"] = Augmentation(model)
-            stages[f"effect/{name}"] = PopulationAverage(
+            stages[f"effect/{name}"] = AverageOfEffects(
                 AveragedEffect(model, settings.averaged == "completed")
             )
         return stages

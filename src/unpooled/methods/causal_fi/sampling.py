@@ -12,11 +12,12 @@ from unpooled.maths.streams import stream_key
 from unpooled.methods.causal_fi.chain import Chain, Setting, Sizes, advance
 from unpooled.methods.causal_fi.columns import Layout
 from unpooled.methods.causal_fi.structures import BendStructure
+from unpooled.models.effects import BOOTSTRAP, average_effects
 from unpooled.models.mixing import Mixing, measure, required_draws
 from unpooled.models.outcome_family import ClosedFamily, Gaussian
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.batch import one_by_one
-from unpooled.protocol.records import Arrays, Draws, Parameters
+from unpooled.protocol.records import Arrays, AverageEffects, Draws, Parameters
 
 SETTLING = 6
 """Rounds of burn-in with the chosen structure."""
@@ -66,7 +67,7 @@ class AugmentationSampler(NamedTuple):
     def sweep(
         self, structure: BendStructure, chains: Chain, fold: np.ndarray, *, number: int, use: int,
         draws: Draws | None = None,
-    ) -> Procedure[tuple[Chain, Arrays, np.ndarray | None]]:  # fmt: skip
+    ) -> Procedure[tuple[Chain, Arrays, AverageEffects | None]]:  # fmt: skip
         """One round: the next state, the sites' sums and, in the same round, average effects of `draws`."""
         groups = jnp.asarray(structure.groups(self.sizes.all))
         setting = Setting(self.layout, self.family, groups, self.sizes.sites > 1, jnp.asarray(self.column))
@@ -75,9 +76,10 @@ class AugmentationSampler(NamedTuple):
         if draws is None:
             reply, effects = (yield from asked), None
         else:
-            average = ask(f"effect/{structure.name}", Parameters(fixed=draws.shared, per_site=draws.by_site))
+            fixed = {**draws.shared, BOOTSTRAP: draws.shared["key"]}
+            average = ask(f"effect/{structure.name}", Parameters(fixed=fixed, per_site=draws.by_site))
             reply, found = yield from side_by_side(asked, average)
-            effects = np.asarray(found.per_site["effect"])
+            effects = average_effects(found, np.asarray)
         sums = {**reply.summed, **reply.per_site}
         following = one_by_one(advance, (chains, sums, keys[len(fold) :]), setting)
         return jax.tree.map(np.asarray, following), sums, effects
@@ -142,7 +144,7 @@ class Sample(NamedTuple):
     """Draws, the sites' average effects under each [K, site], and how well the chains have mixed."""
 
     draws: Draws
-    effects: np.ndarray
+    effects: AverageEffects
     mixing: Mixing
 
 
@@ -154,7 +156,7 @@ def sample(
     Average effects of a state are asked for in the round that draws the next one, so they cost no round.
     """
     everybody = np.full(length.chains, -1)
-    found, states, effects = list[Draws](), list[Chain](), list[np.ndarray]()
+    found, states, effects = list[Draws](), list[Chain](), list[AverageEffects]()
     mixing = None
     for number in range(length.most):
         draws = sampler.draws(chains, use, number) if number > SETTLING else None
@@ -171,7 +173,7 @@ def sample(
             kept = slice(sweeps - length.kept(sweeps), None)
             mixing = measure(
                 monitored(states[kept], structure, sampler.sizes),
-                np.stack(effects[kept]) @ (sampler.people / sampler.people.sum()),
+                np.stack([one.sample for one in effects[kept]]) @ (sampler.people / sampler.people.sum()),
                 required_draws(length.draws),
                 unjudged=("treatment's coefficients",),
             )
@@ -180,9 +182,14 @@ def sample(
     assert mixing is not None
     kept = slice(len(states) - mixing.sweeps, None)
     every: Draws = jax.tree.map(lambda *leaves: np.concatenate(leaves), *found[kept])
-    average = np.concatenate(effects[kept])
-    selected = np.linspace(0, len(average) - 1, length.draws).round().astype(int)
-    return Sample(jax.tree.map(lambda leaf: leaf[selected], every), average[selected], mixing)
+    selected = np.linspace(0, len(every.shared["noise"]) - 1, length.draws).round().astype(int)
+    average = AverageEffects(
+        *(
+            np.concatenate([getattr(one, name) for one in effects[kept]])[selected]
+            for name in ("sample", "population")
+        )
+    )
+    return Sample(jax.tree.map(lambda leaf: leaf[selected], every), average, mixing)
 
 
 def monitored(states: list[Chain], structure: BendStructure, sizes: Sizes) -> dict[str, np.ndarray]:

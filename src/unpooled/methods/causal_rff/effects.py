@@ -42,7 +42,7 @@ class RegressionModel(eqx.Module):
     def bounds(self) -> Bounds:
         return COEFFICIENTS
 
-    def effect(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
+    def effect(self, draw: Arrays, rows: Rows, key: Array | None = None) -> Float[Array, " n"]:
         both = self.family.mean(self.arms(draw, rows))
         return self.family.standardised(both[:, 1] - both[:, 0])
 
@@ -65,7 +65,7 @@ class ClassModel(eqx.Module):
     def bounds(self) -> Bounds:
         return PARTS
 
-    def effect(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
+    def effect(self, draw: Arrays, rows: Rows, key: Array | None = None) -> Float[Array, " n"]:
         """Σ_z p(z | x)·(θ₁z − θ₀z); under an intervention the treatment carries no information on z."""
         likelihoods = ClassLogLikelihoods(**draw)
         share = jax.nn.softmax(of_covariates(likelihoods, self.columns, rows), axis=1)

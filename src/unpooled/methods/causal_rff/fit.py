@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from unpooled.methods.method import Fit
+from unpooled.models.effects import BOOTSTRAP, average_effects
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.records import Check, Draws, Parameters
 
@@ -38,7 +39,7 @@ class Candidate(Protocol):
         ...
 
 
-def fit(candidates: dict[str, Candidate], folds: int) -> Procedure[Fit]:
+def fit(candidates: dict[str, Candidate], folds: int, seed: int) -> Procedure[Fit]:
     """Fit all candidates, choose the best, and ask for average effects; with one candidate `folds` is 0."""
     learned = yield from side_by_side(*[each.learn(folds) for each in candidates.values()])
     steps = [each.sample(one, folds) for each, one in zip(candidates.values(), learned, strict=True)]
@@ -48,14 +49,20 @@ def fit(candidates: dict[str, Candidate], folds: int) -> Procedure[Fit]:
         density = yield from _held_out(found, folds)
     chosen = max(candidates, key=lambda name: density.get(name, 0.0))
     draws = found[chosen].draws
-    reply = yield from ask(f"effect/{chosen}", Parameters(fixed=draws.shared, per_site=draws.by_site))
+    # One question for each draw, or a single one for a bundle of draws.
+    count = len(jax.tree.leaves(draws.shared)[0])
+    keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), count)))
+    fixed = {**draws.shared, BOOTSTRAP: keys}
+    reply = yield from ask(f"effect/{chosen}", Parameters(fixed=fixed, per_site=draws.by_site))
     diagnostics = {name: each.diagnostics for name, each in found.items()}
     diagnostics |= {"chosen": chosen, "held_out_density": density}
-    # Shape [draws, sites], or [1, sites, draws] for a bundle of draws.
-    effects = np.asarray(reply.per_site["effect"])
-    if effects.ndim == 3:
-        effects = np.concatenate(np.swapaxes(effects, 1, 2))
+    effects = average_effects(reply, _by_draw)
     return Fit(replace(draws, model=chosen), effects, diagnostics, found[chosen].checks)
+
+
+def _by_draw(effects: np.ndarray) -> np.ndarray:
+    """Effects [draws, sites], or [1, sites, draws] for a bundle of draws, as [draws, sites]."""
+    return np.concatenate(np.swapaxes(effects, 1, 2)) if effects.ndim == 3 else effects
 
 
 def _held_out(found: dict[str, CandidateFit], folds: int) -> Procedure[dict[str, float]]:

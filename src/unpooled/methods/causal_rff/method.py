@@ -39,7 +39,7 @@ from unpooled.methods.causal_rff.paper import candidate as gaussian
 from unpooled.methods.causal_rff.paper.functions import StructuralFunctions
 from unpooled.methods.causal_rff.settings import CausalRFFContext, CausalRFFSettings, outcome_family
 from unpooled.methods.method import Fit
-from unpooled.models.effects import SampleAverage
+from unpooled.models.effects import AverageOfEffects
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling
 from unpooled.protocol.rows import Rows
@@ -93,13 +93,13 @@ class CausalRFFMethod:
             stages["classes/drawn"] = Classes(columns, outcome_family(context), drawn=True)
         if "gaussian" in models:
             stages |= gaussian.stages(settings, _functions(settings, context))
-        stages |= {f"effect/{name}": SampleAverage(model) for name, model in models.items()}
+        stages |= {f"effect/{name}": AverageOfEffects(model) for name, model in models.items()}
         if len(models) > 1:
             stages["held_out"] = HeldOutDensity(tuple(models.values()))
         return stages
 
     def fit(self, settings: CausalRFFSettings, context: CausalRFFContext, seed: int) -> Procedure[Fit]:
-        return (yield from fit(_candidates(settings, context, seed), self.folds(settings)))
+        return (yield from fit(_candidates(settings, context, seed), self.folds(settings), seed))
 
     def folds(self, settings: CausalRFFSettings) -> int:
         return settings.folds if len(_names(settings)) > 1 else 0

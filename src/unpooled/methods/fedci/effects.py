@@ -23,7 +23,7 @@ from unpooled.maths.covariance import between_arms
 from unpooled.methods.fedci.bounds import WEIGHTS
 from unpooled.methods.fedci.mixture import mix
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators, in_use
-from unpooled.models.effects import REVEALS, average
+from unpooled.models.effects import REVEALS, average, bootstrap_weights
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
@@ -189,7 +189,7 @@ class GaussianProcessAverage(Stage):
         # Whatever the weights of the features, the averages rest on enough people. Padding has no weight.
         weights = {
             "sample": jnp.broadcast_to(rows.present, effects.shape),
-            "population": rows.present * jax.random.exponential(for_weights, effects.shape),
+            "population": bootstrap_weights(for_weights, rows, effects.shape[:1]),
         }
         found = {}
         for name, weight in weights.items():

@@ -113,7 +113,11 @@ def fit(
     }
     site_effects = AverageEffects(
         *(
-            mix({name: one[target] for name, one in zip(weights, effects, strict=True)}, weights, settings.draws)
+            mix(
+                {name: one[target] for name, one in zip(weights, effects, strict=True)},
+                weights,
+                settings.draws,
+            )
             for target in ("sample", "population")
         )
     )

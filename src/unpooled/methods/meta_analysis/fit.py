@@ -36,7 +36,7 @@ from unpooled.methods.meta_analysis.settings import MetaAnalysisSettings
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Draws
+from unpooled.protocol.records import AverageEffects, Draws
 
 
 class SiteRegressions(NamedTuple):
@@ -78,7 +78,9 @@ def fit(settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, sca
         **regression_summary(known),
         "weights": weights._asdict(),
     }
-    return Fit(Draws(by_site=drawn), effects, diagnostics, weight_checks(weights, settings.trim))
+    # A site's own people get the interval of their population, which is never too short.
+    average = AverageEffects(effects, effects)
+    return Fit(Draws(by_site=drawn), average, diagnostics, weight_checks(weights, settings.trim))
 
 
 def _require_spread(sites: Estimates) -> None:

@@ -17,7 +17,7 @@ from unpooled.methods.causal_fi.paper.model import NetworkModel, make_model, sta
 from unpooled.methods.causal_fi.paper.stages import ImputationBound, SurrogateBound
 from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings
 from unpooled.methods.method import Fit
-from unpooled.models.effects import PopulationAverage
+from unpooled.models.effects import BOOTSTRAP, AverageOfEffects, average_effects
 from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.optimise.stochastic import stochastic
@@ -35,7 +35,7 @@ def stages(settings: CausalFISettings, context: CausalFIContext) -> dict[str, St
     return {
         IMPUTATION: ImputationBound(model, settings.monte_carlo),
         SURROGATES: SurrogateBound(model, settings.monte_carlo),
-        EFFECT: PopulationAverage(NetworkAveragedEffect(model, settings.averaged == "completed")),
+        EFFECT: AverageOfEffects(NetworkAveragedEffect(model, settings.averaged == "completed")),
     }
 
 
@@ -72,10 +72,10 @@ def fit(settings: CausalFISettings, context: CausalFIContext, seed: int) -> Proc
     drawn = _draw(imputation, _only(bounds[SURROGATES].free), jax.random.split(key, settings.draws))
     fixed = jax.tree.map(np.asarray, drawn)
     given = "imputation" if settings.averaged == "completed" else "confounders"
-    sent = {name: fixed[name] for name in (given, "outcome", "key")}
-    reply = yield from ask(EFFECT, Parameters(fixed=sent))
+    sent = {name: fixed[name] for name in (given, "outcome")}
+    reply = yield from ask(EFFECT, Parameters(fixed={**sent, BOOTSTRAP: fixed["key"]}))
     diagnostics = {"bounds": {name: _diagnostics(found) for name, found in bounds.items()}}
-    return Fit(Draws(fixed), np.asarray(reply.per_site["effect"]), diagnostics)
+    return Fit(Draws(fixed), average_effects(reply, np.asarray), diagnostics)
 
 
 def _only(batch: Arrays) -> Arrays:

@@ -45,7 +45,7 @@ class GaussianModel(eqx.Module):
         keys = jax.random.split(key, PATHS)
         return jax.lax.map(lambda one: self.sampler.given_covariates(draw["point"], rows, one), keys)
 
-    def effect(self, draw: Arrays, rows: Rows) -> Float[Array, "k n"]:
+    def effect(self, draw: Arrays, rows: Rows, key: Array | None = None) -> Float[Array, "k n"]:
         """E[f_y1(z) − f_y0(z) | x], averaged over the same draws of z for do(0) and do(1)."""
         own = draw["coefficients"]
         z = self.paths(draw, rows).z

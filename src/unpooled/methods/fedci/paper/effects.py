@@ -17,6 +17,7 @@ from unpooled.methods.fedci.paper.bound import BOUNDS, Sample, make_bound, outco
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence
 from unpooled.methods.method import Fit
+from unpooled.models.effects import average_effects
 from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.optimise.stochastic import stochastic
