@@ -25,7 +25,14 @@ def ours(make: Make) -> EstimateFunction:
     """A contender made of one of our estimators."""
 
     def estimate(case: Case, arrangement: str, seed: int) -> tuple[Estimate, Cost]:
-        study = up.Study(treatment="w", outcome="y", covariates=case.covariates, incomplete=case.incomplete)
+        # The paper's truth is the average over the people of the study.
+        study = up.Study(
+            treatment="w",
+            outcome="y",
+            covariates=case.covariates,
+            incomplete=case.incomplete,
+            target="sample",
+        )
         if arrangement == "federated":
             return _fit(make(seed), study, case.train, _asked(case))
         if arrangement == "combined":
@@ -69,7 +76,7 @@ def _fit(
 
 def _alone(model: Estimator, case: Case, site: str) -> tuple[Estimate, Cost]:
     train, test = case.train[site], case.test[site]
-    study = up.Study(treatment="w", outcome="y", covariates=varying(train))
+    study = up.Study(treatment="w", outcome="y", covariates=varying(train), target="sample")
     return _fit(model, study, {site: train}, [(site, test)])
 
 
