@@ -56,7 +56,7 @@ class Scales(NamedTuple):
     effect: float
 
 
-LINEAR, SHIFT, SMOOTH = Scales(0.05, 0.02), Scales(0.1, 0.03), Scales(0.7, 0.1)
+LINEAR, SHIFT, SMOOTH = Scales(0.05, 0.02), Scales(0.1, 0.1), Scales(0.7, 0.1)
 """Slopes of the covariates, shifts of the sites, and functions with a kernel."""
 
 
