@@ -59,10 +59,12 @@ def transcript(monkeypatch: pytest.MonkeyPatch, model: Any, rows: int, flags: in
 
 def groups(heard: list[tuple[Message, Message]]) -> Iterator[np.ndarray]:
     """Products of [1, x], in the table's own units, of every group that follows from the replies."""
+    whole = None
     scaling = next((question.scaling for question, _ in heard if isinstance(question, Adopt)), None)
     for question, reply in heard:
         if isinstance(question, Summarise) and question.centre is not None and isinstance(reply, Summary):
-            yield _of_summary(question.centre.complete, reply.sums)
+            whole = _of_summary(question.centre.complete, reply.sums)
+            yield whole
         parts = (
             zip(question.questions, reply.replies, strict=True)
             if isinstance(question, Together) and isinstance(reply, Replies)
@@ -75,7 +77,10 @@ def groups(heard: list[tuple[Message, Message]]) -> Iterator[np.ndarray]:
                     # [1, x] = [1, z] @ change
                     change = np.eye(width)
                     change[0, 1:], change[range(1, width), range(1, width)] = scaling.mean, scaling.sd
-                    yield change.T @ gram[:width, :width] @ change
+                    found = change.T @ gram[:width, :width] @ change
+                    yield found
+                    if whole is not None:
+                        yield whole - found
 
 
 def _of_summary(centre: np.ndarray, sums: dict[str, Any]) -> np.ndarray:
@@ -156,7 +161,7 @@ def test_the_attack_recovers_people_from_a_run_without_limits(
 ) -> None:
     """Folds of an arm of five people, as they were before limits applied to such groups."""
     monkeypatch.setattr(up, "Limits", lambda: NONE)
-    assert recovered(transcript(monkeypatch, {"aipw": up.AIPW(draws=20), **OTHERS}[name], 30, 7)) >= 25
+    assert recovered(transcript(monkeypatch, {"aipw": up.AIPW(draws=20), **OTHERS}[name], 30, 7)) >= 10
 
 
 @pytest.mark.slow
