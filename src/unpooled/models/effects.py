@@ -79,7 +79,7 @@ class AverageOfEffects(Stage):
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         draw = {**parameters.fixed, **parameters.per_site}
-        key = jax.random.fold_in(jax.random.wrap_key_data(draw.pop(BOOTSTRAP)), rows.salt)
+        key = rows.own_key(jax.random.wrap_key_data(draw.pop(BOOTSTRAP)))
         for_effects, for_weights = jax.random.split(key)
         return Statistics(per_site=averages(self.model.effect(draw, rows, for_effects), rows, for_weights))
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+
+HALF = 2**31
+"""A salt has two halves of this many values, each of which fits a word of a random key."""
 
 
 class Rows(eqx.Module):
@@ -30,6 +34,13 @@ class Rows(eqx.Module):
     """Further draws of the folds, for methods that repeat their cross-fitting; `fold` is the first draw."""
     per_feature: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros(()))
     """Fewest people per feature in a group whose products of features are sent; 0 without limits."""
+
+    def own_key(self, key: Array) -> Array:
+        """A key of this site's own. All of the salt counts: from draws of known weights, who tries every salt
+        of 31 bits could tell the right one, and then solve averages with these weights for people."""
+        low, high = self.salt % HALF, self.salt // HALF
+        mixed = jax.random.fold_in(key, low)
+        return jax.lax.cond(high > 0, lambda: jax.random.fold_in(mixed, high), lambda: mixed)
 
 
 def padded_size(rows: int) -> int:

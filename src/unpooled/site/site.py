@@ -22,7 +22,7 @@ from unpooled.methods.settings import MethodSettings
 from unpooled.protocol.codec import encode as encode_message
 from unpooled.protocol.messages import Adopt
 from unpooled.protocol.records import Scaling
-from unpooled.protocol.rows import Rows, make_rows
+from unpooled.protocol.rows import HALF, Rows, make_rows
 from unpooled.protocol.stage import Stage
 from unpooled.site.standard_units import (
     Standardised,
@@ -112,7 +112,7 @@ def adopt(site: Site, question: Adopt) -> Adoption:
             fold=fold,
             site=index,
             incomplete=values.incomplete,
-            salt=salt % 2**31,
+            salt=salt % HALF**2,
             least=site.limits.cell,
             more_folds=drawn[1:],
             per_feature=1.0 / site.limits.share,

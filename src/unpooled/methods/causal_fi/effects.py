@@ -64,7 +64,7 @@ def _individual(
     model: ImputationModel, draws: Arrays, people: Rows, correlation: Array
 ) -> Float[Array, "k n"]:
     def one(draw: Arrays) -> Array:
-        key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), people.salt)
+        key = people.own_key(jax.random.wrap_key_data(draw["key"]))
         for_u, for_noise = jax.random.split(jax.random.fold_in(key, 2))
         both = model.arms(draw, people, model.completed(draw, people, for_u).shifted)
         return individual_effect(model.family, both, draw["noise"], people, correlation, for_noise)

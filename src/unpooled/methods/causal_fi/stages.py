@@ -41,7 +41,7 @@ class Augmentation(Stage):
         site_terms = {name: own[name] for name in ("offset", "shift") if name in own}
         draw = {**fixed["draw"], **site_terms}
         mode = {**draw, "outcome": fixed["mode"], "offset": own["mode_offset"]}
-        key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.salt)
+        key = rows.own_key(jax.random.wrap_key_data(fixed["key"]))
         for_u, for_levels = jax.random.split(key)
         found = self.model.completed(draw, rows, for_u)
         use = rows.present * (rows.fold != fixed["fold"])

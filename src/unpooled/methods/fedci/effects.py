@@ -184,7 +184,7 @@ class GaussianProcessAverage(Stage):
         fixed = parameters.fixed
         draws = WeightDraws(parameters.free, fixed["beta"], parameters.per_site["site_shift"])
         effects = conditional_effect(self.evidence, draws, rows, rows.covariates)[0]
-        key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.salt)
+        key = rows.own_key(jax.random.wrap_key_data(fixed["key"]))
         for_noise, for_weights = jax.random.split(key)
         # Whatever the weights of the features, the averages rest on enough people. Padding has no weight.
         weights = {

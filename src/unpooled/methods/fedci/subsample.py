@@ -53,7 +53,7 @@ def drawn(rows: Rows) -> Int[Array, " k"]:
     The people, controls first, are divided into `KEPT` stretches of nearly equal length, and one is drawn
     from each.
     """
-    key = jax.random.fold_in(stream_key(0, "subsample"), rows.salt)
+    key = rows.own_key(stream_key(0, "subsample"))
     arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * rows.present
     controls, people = arms[0].sum(), rows.present.sum()
     ends = jnp.floor(jnp.arange(KEPT + 1) * people / KEPT)

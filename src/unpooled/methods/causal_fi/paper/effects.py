@@ -38,7 +38,7 @@ class NetworkAveragedEffect(eqx.Module):
 
 
 def _key(draw: Arrays, rows: Rows) -> Array:
-    return jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.salt)
+    return rows.own_key(jax.random.wrap_key_data(draw["key"]))
 
 
 def conditional(model: NetworkModel, draws: Arrays, people: Rows, imputations: int) -> np.ndarray:

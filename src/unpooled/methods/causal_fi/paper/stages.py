@@ -80,7 +80,7 @@ class SurrogateBound(Objective):
         def one(key: Array) -> Array:
             for_first, for_both, for_rows = jax.random.split(key, 3)
             imputation = mean_field.draw(parameters.fixed["imputation"], for_first)
-            data = pseudo(self.model, imputation, rows, jax.random.fold_in(for_rows, rows.salt))
+            data = pseudo(self.model, imputation, rows, rows.own_key(for_rows))
             return surrogate_log_likelihood(
                 self.model, mean_field.draw(parameters.free, for_both), rows, data
             )

@@ -157,7 +157,7 @@ class Classes(Stage):
         logs = of_covariates(likelihoods, self.columns, rows) + of_treatment(likelihoods, rows)
         logs = logs + of_outcome(likelihoods, rows, binary=isinstance(self.family, Logit))
         if self.drawn:
-            key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.salt)
+            key = rows.own_key(jax.random.wrap_key_data(fixed["key"]))
             chosen = jnp.argmax(logs + jax.random.gumbel(key, logs.shape), axis=1)
             share = jax.nn.one_hot(chosen, logs.shape[1])
         else:

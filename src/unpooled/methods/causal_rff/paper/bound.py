@@ -43,7 +43,7 @@ class LatentBound(Objective):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         free, fixed = parameters.free, parameters.fixed
         use = rows.present * (rows.fold != fixed["fold"])
-        key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.salt)
+        key = rows.own_key(jax.random.wrap_key_data(fixed["key"]))
         noise = jax.random.normal(key, (self.monte_carlo, len(use), self.functions.dimension))
         return Statistics(-(use @ gain(self.functions, free, rows, noise)))
 

@@ -41,7 +41,7 @@ class GaussianModel(eqx.Module):
 
     def paths(self, draw: Arrays, rows: Rows) -> Latent:
         """Draws of z given x, [paths, n, …]; computed sequentially to limit memory use."""
-        key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.salt)
+        key = rows.own_key(jax.random.wrap_key_data(draw["key"]))
         keys = jax.random.split(key, PATHS)
         return jax.lax.map(lambda one: self.sampler.given_covariates(draw["point"], rows, one), keys)
 
@@ -86,7 +86,7 @@ class GaussianModel(eqx.Module):
         guesses = self._guesses(free, rows, w)
         every = jnp.concatenate([jnp.broadcast_to(y, guesses.shape), guesses])
         centres = jax.lax.map(lambda guess: functions.encode(free, rows, guess, w), every)
-        key = jax.random.fold_in(jax.random.wrap_key_data(draw["key"]), rows.salt)
+        key = rows.own_key(jax.random.wrap_key_data(draw["key"]))
         noise = jax.random.normal(key, (EACH, *centres.shape))
         drawn = (centres + jnp.exp(free["spread"]) * noise).reshape(-1, *centres.shape[1:])
         own = draw["coefficients"]

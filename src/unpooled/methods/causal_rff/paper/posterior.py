@@ -91,7 +91,7 @@ class LatentMoments(Stage):
         fixed, functions = parameters.fixed, self.sampler.functions
         free = fixed["point"]
         use = rows.present * (rows.fold != fixed["fold"])
-        key = jax.random.fold_in(jax.random.wrap_key_data(fixed["key"]), rows.salt)
+        key = rows.own_key(jax.random.wrap_key_data(fixed["key"]))
         y, w = functions.outcome_of(rows), rows.treatment
         drawn = self.sampler.given_all(free, rows, y, w, key)
         phi = functions.latent_features(free, drawn.z)
