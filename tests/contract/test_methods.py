@@ -80,6 +80,7 @@ def test_results_are_finite_and_shaped_by_draws_sites_and_people(done: Done, cas
         assert np.all(np.isfinite(numbers))
     summary = model.summary()
     assert list(summary.index) == [*SIZES, "all sites"]
+    assert summary.pop("family").tolist() == ["continuous"] * len(summary)
     assert np.all(np.isfinite(summary.to_numpy(float)))
 
 
@@ -91,6 +92,20 @@ def test_intervals_hold_the_mean_and_widen_with_confidence(done: Done) -> None:
     assert np.all(below < above)
     below, above = done.model.ite_interval("south")
     assert np.all(below < above)
+
+
+def test_conformal_intervals_need_held_out_people_and_surround_the_posteriors_mean(done: Done) -> None:
+    if done.model.result_.calibration is None:
+        with pytest.raises(StudyError, match="held-out people"):
+            done.model.ite_interval("south", method="conformal")
+        return
+    below, above = done.model.ite_interval("south", alpha=0.2, method="conformal")
+    mean = done.model.ite("south")
+    assert np.all((below < mean) & (mean < above))
+    assert np.any(np.isfinite(above))
+    people = TABLES["south"].head(3)
+    np.testing.assert_allclose((below + above)[:3] / 2.0, mean[:3])
+    assert len(done.model.ite_interval("south", people, method="conformal")[0]) == 3
 
 
 def test_rounds_are_counted_and_cost_bytes_at_every_site(done: Done) -> None:

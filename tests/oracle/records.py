@@ -100,6 +100,7 @@ def model(
             "structures": {"isotropic": {"objective": 1.5, "evaluations": 3, "history": history}},
         },
         "fit_checks": (),
+        "calibration": None,
         "diagnostic_statistics": None,
         "cost": Cost(
             rounds=3,

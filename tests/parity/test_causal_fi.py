@@ -325,14 +325,35 @@ def test_an_arm_that_no_bend_helps_is_straight(structure: str) -> None:
     bent = begun._replace(
         outcome=np.ones((2, 2, len(straight))), mode=np.ones((2, 2, len(straight))), bend=np.ones((2, 2))
     )
-    runs = {"linear": Run(begun, np.zeros((2, 2)), np.zeros((2, 2)))}
-    runs[structure] = Run(bent, np.zeros((2, 2)), np.zeros((2, 2)))
-    errors = {"linear": np.array([0.5, 0.2]), structure: np.array([0.3, 0.4])}
-    np.testing.assert_array_equal(fitting._smaller_error(errors, structure), [0.3, 0.2])
-    found = fitting._with_linear_arms(runs, structure, np.array([False, True]))
+    misfit = np.zeros((2, 2))
+    runs = {"linear": Run(begun, np.array([[0.5, 0.2], [0.6, 0.2]]), misfit)}
+    runs[structure] = Run(bent, np.array([[0.3, 0.4], [0.5, 0.3]]), misfit)
+    preferred = fitting._linear_is_preferred(runs, structure)
+    np.testing.assert_array_equal(preferred, [False, True])
+    assert fitting._error(runs, structure, preferred) == pytest.approx(0.5 * (0.4 + 0.2))
+    found = fitting._with_linear_arms(runs, structure, preferred)
     np.testing.assert_array_equal(found.bend, [[1.0, 0.0], [1.0, 0.0]])
     np.testing.assert_array_equal(found.outcome[:, 0], 1.0)
     np.testing.assert_array_equal(found.outcome[:, 1], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("gain", "bends"),
+    [
+        ([0.10, 0.12, 0.11], True),
+        ([0.01, 0.01, 0.01], False),  # less than 2 %
+        ([0.40, -0.20, 0.01], False),  # less than its standard error
+        ([-0.10, -0.12, -0.11], False),
+    ],
+)
+def test_an_arm_bends_only_if_that_is_better_by_more_than_chance(gain: list[float], bends: bool) -> None:
+    begun, misfit = begin(SIZES, LAYOUT, Gaussian()), np.zeros((3, 2))
+    linear = np.ones((3, 2))
+    bent = Run(begun, linear - np.outer(gain, [1.0, 0.0]), misfit)
+    runs = {"linear": Run(begun, linear, misfit), "softplus": bent}
+    assert fitting._linear_is_preferred(runs, "softplus").tolist() == [not bends, True]
+    assert not fitting._linear_is_preferred(runs, "linear").any()
+    assert not fitting._linear_is_preferred({"softplus": bent}, "softplus").any()
 
 
 def test_a_chain_starts_from_nothing() -> None:

@@ -18,7 +18,7 @@ from unpooled.methods.causal_fi.chain import draw_probit
 from unpooled.methods.causal_fi.columns import make_layout
 from unpooled.methods.causal_fi.model import ImputationModel
 from unpooled.methods.causal_fi.structures import STRUCTURES
-from unpooled.models.outcome_family import Family, Gaussian, Poisson, Probit
+from unpooled.models.outcome_family import Family, Gaussian, NegativeBinomial, Probit
 from unpooled.protocol.records import IncompleteColumn
 from unpooled.protocol.rows import Rows, make_rows
 
@@ -54,7 +54,7 @@ U = np.array([0.9, (1 - 0.4) / 0.5, -0.3 / 0.45, (1 - 0.3) / 0.45, (2 - 1.5) / 1
 FAMILIES = {
     "number": (Gaussian(), 1.9, np.array([0.3, 0.3])),
     "binary": (Probit(jnp.asarray(0.4), jnp.asarray(0.5)), 1.2, np.ones(2)),
-    "count": (Poisson(jnp.asarray(2.0), jnp.asarray(1.5)), (7 - 2.0) / 1.5, np.ones(2)),
+    "count": (NegativeBinomial(jnp.asarray(2.0), jnp.asarray(1.5)), (7 - 2.0) / 1.5, np.array([0.2, 0.8])),
 }
 
 
@@ -127,8 +127,9 @@ def log_outcome(
     seen = float(family.seen(jnp.asarray(outcome)))
     if isinstance(family, Gaussian):
         return stats.norm.logpdf(seen, eta, np.sqrt(noise[1]))
-    if isinstance(family, Poisson):
-        return stats.poisson.logpmf(seen, np.exp(eta))
+    if isinstance(family, NegativeBinomial):
+        shape = 1.0 / noise[1]
+        return stats.nbinom.logpmf(seen, shape, shape / (shape + np.exp(eta)))
     return stats.norm.logcdf(eta if seen == 1.0 else -eta)
 
 

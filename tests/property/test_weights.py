@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from unpooled.methods.fedci.fit import simplex_weights
+from unpooled.methods.fedci.held_out import simplex_weights
 from unpooled.methods.fedci.mixture import mix
 
 ERRORS = st.integers(2, 4).flatmap(lambda n: hnp.arrays("<f8", (n, n + 3), elements=st.floats(-5, 5)))

@@ -42,6 +42,8 @@ def as_json(found: Preview) -> dict[str, object]:
     arms = {site: {**asdict(one), "rows": one.rows} for site, one in found.overlap.items()}
     return {
         "columns": [column.model_dump(mode="json") for column in schema.covariates],
+        "family": found.agreement.scaling.family,
+        "outcome_words": found.outcome_words,
         "arms": {"control": schema.control, "treated": schema.treated},
         "sites": {site: {**arms[site], "refused_by_default_limits": found.refusals[site]} for site in arms},
         "changed_by_default_limits": list(found.notes),
@@ -59,6 +61,7 @@ def _show(found: Preview, seen: StudyDiagnostics | str | None, study: str) -> No
     console.print(_sites(found))
     console.print()
     console.print(_columns(found))
+    console.print(f"\n{found.outcome_words}", highlight=False, soft_wrap=True)
     console.print("\nWhat would leave each site (never a row)", style="bold")
     console.print(_leaving(found))
     _show_codes(console, found)

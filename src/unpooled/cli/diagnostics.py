@@ -43,13 +43,17 @@ def show_diagnostics(console: Console, seen: StudyDiagnostics | str | None) -> N
         return
     from rich.table import Table
 
+    from unpooled.report.numbers import significant
+
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("check", "verdict", "found", "threshold"):
-        table.add_column(heading, justify="right" if heading in ("found", "threshold") else "left")
+    for heading in ("check", "verdict", "found", "passes if"):
+        table.add_column(heading, justify="right" if heading in ("found", "passes if") else "left")
     for row in seen.checks.to_dict("records"):
         verdict = "PASS" if row["passed"] else "FAIL"
         style = None if row["passed"] else "yellow"
-        table.add_row(row["name"], verdict, f"{row['found']:.2g}", f"{row['threshold']:.2g}", style=style)
+        sign = "≥" if row["passes_if"] == "at least" else "≤"
+        limit = f"{sign} {row['threshold']:.3g}"
+        table.add_row(row["name"], verdict, significant(row["found"]), limit, style=style)
     console.print(table)
     for row in seen.checks.to_dict("records"):
         if not row["passed"]:

@@ -11,7 +11,8 @@ from rich.table import Table
 
 from unpooled.cli.progress import readable
 from unpooled.report.json_types import ResultContent
-from unpooled.report.words import failed_checks, sentence
+from unpooled.report.numbers import significant
+from unpooled.report.words import confounding, failed_checks, sentence
 
 
 def print_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> None:
@@ -28,7 +29,9 @@ def print_result(folder: Path, *, as_json: bool = False, quiet: bool = False) ->
         return
     console.print(sites_table(content))
     console.print(cost_summary(content), highlight=False)
-    for line in (lost_sites(content), limit_notes(content), model_choice(content), minimax_bounds(content)):
+    words = content.get("outcome_words", "")
+    choices = (model_choice(content), minimax_bounds(content))
+    for line in (words, lost_sites(content), limit_notes(content), *choices):
         if line:
             console.print(line, highlight=False, soft_wrap=True)
     files = f"Report: {folder / 'report.html'}. The folder also holds result.json, summary.csv and figures/."
@@ -52,9 +55,9 @@ def model_choice(content: ResultContent) -> str:
     density = content.get("diagnostics", {}).get("held_out_density")
     if not density or not isinstance(density, dict):
         return ""
-    values = ", ".join(f"{name} {value:.3f}" for name, value in density.items())
-    chosen = content["diagnostics"]["chosen"]
-    return f"Confounding modelled as {chosen}. Mean log density of held-out outcomes: {values}."
+    values = ", ".join(f"{confounding(name)} {value:.3f}" for name, value in density.items())
+    chosen = confounding(str(content["diagnostics"]["chosen"]))
+    return f"The confounder is modelled as {chosen}. Mean log density of held-out outcomes: {values}."
 
 
 def minimax_bounds(content: ResultContent) -> str:
@@ -87,7 +90,7 @@ def _cells(
 
 def _number(value: float | None, digits: int = 3) -> str:
     """A number, or "?" if it is null."""
-    return "?" if value is None else f"{value:.{digits}g}"
+    return "?" if value is None else significant(value, digits)
 
 
 def cost_summary(content: ResultContent) -> str:

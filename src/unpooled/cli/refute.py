@@ -140,7 +140,9 @@ def _tell(found: Refutation, content: RefutationContent, folder: Path, *, as_jso
 
 
 def _numbers(row: Mapping[str, float]) -> tuple[str, str]:
-    return f"{row['estimate']:+.3g}", f"{row['lower']:.3g} to {row['upper']:.3g}"
+    from unpooled.report.numbers import between, significant
+
+    return significant(row["estimate"], signed=True), between(row["lower"], row["upper"])
 
 
 def sentence(found: Refutation) -> str:

@@ -74,6 +74,8 @@ def _tell(found: Sensitivity, folder: Path, *, as_json: bool, quiet: bool) -> No
     from rich.console import Console
     from rich.table import Table
 
+    from unpooled.report.numbers import between, significant
+
     console = Console(markup=False, emoji=False)
     console.print(sentence(found), style="bold", highlight=False, soft_wrap=True)
     if quiet:
@@ -83,7 +85,9 @@ def _tell(found: Sensitivity, folder: Path, *, as_json: bool, quiet: bool) -> No
         table.add_column(heading, justify="right")
     for row in found.curve.to_dict("records"):
         table.add_row(
-            f"{row['size']:+.2g}", f"{row['ate']:+.3g}", f"{row['lower']:.3g} to {row['upper']:.3g}"
+            significant(row["size"], 2, signed=True),
+            significant(row["ate"], signed=True),
+            between(row["lower"], row["upper"]),
         )
     console.print(table)
     console.print(f"Written to {folder}: sensitivity.csv, sensitivity.png", highlight=False)

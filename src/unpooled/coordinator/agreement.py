@@ -13,6 +13,7 @@ from unpooled.optimise.procedure import Procedure, ask_each
 from unpooled.protocol.messages import Centre, Describe, Question, Summarise
 from unpooled.protocol.records import ROUNDED, Arrays, IncompleteColumn, Limits, Scaling, SiteSummaries
 from unpooled.study import Description, Schema, Study, agree
+from unpooled.study.family import Family, resolve
 
 SMALLEST = 1e-70
 """Minimum sd of a column, so that its fourth power does not underflow."""
@@ -58,10 +59,18 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     _refuse(np.array(schema.incomplete_features)[_flat(spread, about)].tolist())
     sites = tuple(descriptions)
     incomplete = Incomplete(about, spread, first["seen"])
-    scaling = _scaling(schema, centre, second, study.columns.family, sites, incomplete)
+    family = _family(descriptions, centre, second, study)
+    scaling = _scaling(schema, centre, second, family, sites, incomplete)
     _refuse_repeated(schema, second, study)
     limits = {site: reply.limits for site, reply in replies.items()}
     return Agreement(schema, scaling, descriptions, limits)
+
+
+def _family(descriptions: dict[str, Description], centre: np.ndarray, sums: Arrays, study: Study) -> Family:
+    """The outcome's family, from the kinds at the sites and the mean and variance over all of them."""
+    kinds: list[Family] = [one.outcome for one in descriptions.values()]
+    variance = sums["cross"].sum(axis=0)[-1, -1] / sums["count"].sum()
+    return resolve(study.columns.family, kinds, float(centre[-1]), float(variance))
 
 
 def _sums(question: Question) -> Procedure[Arrays]:
@@ -74,7 +83,7 @@ def _scaling(
     schema: Schema,
     centre: np.ndarray,
     sums: Arrays,
-    family: str,
+    family: Family,
     sites: tuple[str, ...],
     incomplete: Incomplete,
 ) -> Scaling:

@@ -16,10 +16,13 @@ from unpooled.disclosure.reveals import Cost
 from unpooled.errors import MessageError, ResultsError, StudyError
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
+from unpooled.methods.outcome_words import outcome_words
+from unpooled.models.calibration import Calibration
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.messages import Message
 from unpooled.protocol.records import AverageEffects, Check, Draws, Scaling, field_values
 from unpooled.study import Schema, Study
+from unpooled.study.family import Family
 
 _STORED = (
     "schema",
@@ -28,6 +31,7 @@ _STORED = (
     "average_effects",
     "fit_diagnostics",
     "fit_checks",
+    "calibration",
     "diagnostic_statistics",
     "cost",
     "lost_sites",
@@ -52,6 +56,8 @@ class StudyResult:
     """Diagnostics of the fit; numbers that belong to single sites are `BySite`."""
     fit_checks: tuple[Check, ...]
     """Verdicts on the fit itself."""
+    calibration: Calibration | None
+    """Held-out errors, by which intervals of individual effects are calibrated, if there are any."""
     diagnostic_statistics: DiagnosticStatistics | Unavailable | None
     """Statistics for balance, overlap and simpler estimates, if the study requested diagnostics."""
     cost: Cost
@@ -66,6 +72,16 @@ class StudyResult:
     def site_effects(self) -> np.ndarray:
         """Draws [K, site] of the sites' average effects, over what the study targets."""
         return getattr(self.average_effects, self.study.target)
+
+    @property
+    def family(self) -> Family:
+        """The family of the outcome: as the study names it, or as it was chosen when the sites agreed."""
+        return self.scaling.family
+
+    @property
+    def outcome_words(self) -> str:
+        """How the outcome was read and modelled, and how to overrule it, in words."""
+        return outcome_words(self.study, self.family)
 
     @property
     def sites(self) -> tuple[str, ...]:

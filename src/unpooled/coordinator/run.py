@@ -188,6 +188,7 @@ def _result(found: Fitted, journal: Journal, lost: dict[str, str]) -> StudyResul
         average_effects=found.fit.site_effects.scaled(scaling.outcome_sd),
         fit_diagnostics=found.fit.diagnostics,
         fit_checks=found.fit.checks,
+        calibration=found.fit.calibration,
         diagnostic_statistics=found.diagnostics,
         cost=journal.cost(),
         lost_sites=lost,

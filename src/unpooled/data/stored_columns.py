@@ -12,6 +12,7 @@ from pandas.api import types
 
 from unpooled.errors import DataError, nearest
 from unpooled.study import LARGEST_COUNT, ColumnRoles, ColumnSchema, Description
+from unpooled.study.family import Family
 from unpooled.study.schema import level_name
 
 LONGEST_LIST = 20
@@ -178,7 +179,30 @@ def describe(frame: pd.DataFrame, columns: ColumnRoles) -> Description:
             for seen in (column(frame, name).dropna() for name in columns.incomplete)
             if len(seen)
         ),
+        outcome=narrowest_family(numbers(column(frame, columns.outcome)))
+        if columns.family == "auto"
+        else columns.family,
     )
+
+
+def fits(values: np.ndarray, family: str) -> np.ndarray:
+    """Which outcomes a family allows.
+
+    >>> fits(np.array([0.0, 2.0, 0.5]), "count").tolist()
+    [True, True, False]
+    """
+    if family == "binary":
+        return np.isin(values, (0, 1))
+    if family == "count":
+        return (values >= 0) & (values == np.floor(values))
+    return np.ones(len(values), dtype=bool)
+
+
+def narrowest_family(values: np.ndarray) -> Family:
+    """Binary if all outcomes are 0 or 1, count if all are 0, 1, 2, …, otherwise continuous."""
+    if fits(values, "binary").all():
+        return "binary"
+    return "count" if fits(values, "count").all() else "continuous"
 
 
 def describe_column(series: pd.Series, *, counts: bool = False) -> ColumnSchema:

@@ -8,7 +8,15 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from unpooled.data.stored_columns import column, level_names, missing, numbers, require_columns, stored_as
+from unpooled.data.stored_columns import (
+    column,
+    fits,
+    level_names,
+    missing,
+    numbers,
+    require_columns,
+    stored_as,
+)
 from unpooled.errors import DataError
 from unpooled.study import ColumnRoles
 
@@ -154,13 +162,9 @@ def _is_number(name: str) -> bool:
 
 
 def _require_family(values: np.ndarray, columns: ColumnRoles, site: str) -> None:
-    if columns.family == "binary":
-        wrong, allowed = ~np.isin(values, (0, 1)), "0 or 1"
-    elif columns.family == "count":
-        wrong, allowed = (values < 0) | (values != np.floor(values)), "whole numbers, 0 or more"
-    else:
-        return
+    wrong = ~fits(values, columns.family)
     if wrong.any():
+        allowed = "0 or 1" if columns.family == "binary" else "whole numbers, 0 or more"
         raise DataError(
             f"{columns.family} outcome '{columns.outcome}' must be {allowed} at site '{site}'",
             found=f"{int(wrong.sum())} other values of {len(values)}",

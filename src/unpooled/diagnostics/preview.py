@@ -23,6 +23,7 @@ from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import LimitRefusal
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
+from unpooled.methods.outcome_words import outcome_words
 from unpooled.methods.settings import MethodSettings
 from unpooled.protocol.codec import encode
 from unpooled.protocol.messages import Adopted, Describe, Question, Refusal, Summarise
@@ -56,6 +57,8 @@ class Preview:
     codes: list[str]
     """Values that may be codes for missing values, as sentences."""
     missingness: Missingness | None = None
+    outcome_words: str = ""
+    """How the outcome is read and modelled, and how to overrule it."""
 
 
 def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
@@ -85,6 +88,7 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
         plan.notes,
         _codes(opened, study),
         of_agreed(agreement, engine) if study.columns.incomplete else None,
+        outcome_words(study, agreement.scaling.family),
     )
 
 

@@ -21,6 +21,7 @@ from unpooled.protocol.stage import Stage
 from unpooled.site.allowance import budget_of
 from unpooled.site.site import Site
 from unpooled.study import ColumnSchema, Description, Schema, Study, agree
+from unpooled.study.family import resolve
 
 MANY = 50_000
 """Rows of a hypothetical other site, large enough that the method includes all its stages."""
@@ -83,7 +84,9 @@ def _agreement(study: Study, site: Site) -> Agreement:
     """What the sites might agree on, as far as this site can tell."""
     found = describe(site.frame, site.columns)
     schema = _schema(site, found)
-    return Agreement(schema, _scaling(schema, site, study), {site.name: found}, {site.name: site.limits})
+    return Agreement(
+        schema, _scaling(schema, site, study, found), {site.name: found}, {site.name: site.limits}
+    )
 
 
 def _schema(site: Site, found: Description) -> Schema:
@@ -95,7 +98,7 @@ def _schema(site: Site, found: Description) -> Schema:
     return agree({site.name: found.model_copy(update={"incomplete": incomplete})}, site.columns)
 
 
-def _scaling(schema: Schema, site: Site, study: Study) -> Scaling:
+def _scaling(schema: Schema, site: Site, study: Study, found: Description) -> Scaling:
     """The scaling if there were one other, large site with people like those of this site."""
     arrays = encode(site.frame, site.columns, schema, site=site.name)
     assert arrays.outcome is not None
@@ -112,7 +115,9 @@ def _scaling(schema: Schema, site: Site, study: Study) -> Scaling:
         outcome_sd=float(outcome_sd[0]),
         correlation=np.eye(features),
         binary_rate=np.where(binary, 0.5, np.nan),
-        family=study.columns.family,
+        family=resolve(
+            study.columns.family, [found.outcome], float(outcome_mean[0]), float(outcome_sd[0]) ** 2
+        ),
         incomplete_mean=incomplete_mean,
         incomplete_sd=incomplete_sd,
         incomplete_columns=tuple(

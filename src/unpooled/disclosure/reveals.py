@@ -119,7 +119,7 @@ def shapes(reply: Message) -> tuple[str, ...]:
     >>> from unpooled.protocol.messages import Described
     >>> from unpooled.study import Description
     >>> shapes(Described(Description(rows=30, arms={"0": 12, "1": 18}, columns=())))[:3]
-    ('description.rows: number', 'description.arms: 2 numbers', 'limits.rows: number')
+    ('description.rows: number', 'description.arms: 2 numbers', 'description.outcome: text')
     """
     return tuple(_shapes(reply, ""))
 

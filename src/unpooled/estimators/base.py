@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import FailedCheckWarning, StudyError, nearest
 from unpooled.methods import method as methods
 from unpooled.protocol.engine import RemoteSites
-from unpooled.site.effects import conditional_effects, individual_effects
+from unpooled.site.effects import conditional_effects, conformal_interval, individual_effects
 from unpooled.site.site import Site
 from unpooled.study import Study
 
@@ -196,12 +196,13 @@ class Estimator(BaseEstimator):
         -------
         pandas.DataFrame
             One row per site, and the row ``all sites``. The columns are n (number of people), ate, variance,
-            sd, skewness and kurtosis of the posterior, lower and upper end of the interval, and the number of
-            failed checks of the study (see `checks`).
+            sd, skewness and kurtosis of the posterior, lower and upper end of the interval, the number of
+            failed checks of the study (see `checks`), and the family of the outcome, which is chosen when the
+            sites agree unless the study names it.
         """
         result = self._fitted()
         found = table(result.site_effects, result.sites, result.counts, alpha)
-        return found.assign(failed_checks=len(failed(self.checks())))
+        return found.assign(failed_checks=len(failed(self.checks())), family=result.family)
 
     def checks(self) -> pd.DataFrame:
         """Checks of the fit and, if they were computed, of the study's diagnostics.
@@ -209,7 +210,9 @@ class Estimator(BaseEstimator):
         Returns
         -------
         pandas.DataFrame
-            One row per check. The columns are name, passed, found, threshold, and words that explain it.
+            One row per check. The columns are name, passed, found, threshold, words that explain it,
+            passes_if ("at most" or "at least" the threshold), and what it concerns ("all effects" or
+            "effects of people").
         """
         return checks_of(self._fitted())
 
@@ -313,9 +316,18 @@ class Estimator(BaseEstimator):
         return self.ite_draws(site, rows).mean(axis=0)
 
     def ite_interval(
-        self, site: str, rows: Table | None = None, *, alpha: float = 0.05
+        self,
+        site: str,
+        rows: Table | None = None,
+        *,
+        alpha: float = 0.05,
+        method: Literal["posterior", "conformal"] = "posterior",
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Equal-tailed posterior intervals of individual treatment effects.
+        """Intervals of individual treatment effects.
+
+        A person's effect is the difference between the outcome that was observed and the one in the other
+        arm, which is not. Conformal intervals (Lei and Candès, 2021) predict the latter from the errors that
+        the model made for held-out people of that arm, weighted to resemble this person.
 
         Parameters
         ----------
@@ -325,13 +337,43 @@ class Estimator(BaseEstimator):
             Covariates, treatment and outcome of the people. By default, the table of the site.
         alpha : float, default=0.05
             The intervals have probability 1 - `alpha`.
+        method : {"posterior", "conformal"}, default="posterior"
+            "posterior" gives equal-tailed intervals of the draws. "conformal" needs held-out folds, which
+            `FedCI` has with ``structure="auto"``.
 
         Returns
         -------
         tuple of ndarray of shape (people,)
-            The lower and upper ends, in units of the outcome.
+            The lower and upper ends, in units of the outcome. Conformal intervals are infinite for people
+            whom too few held-out people resemble.
+
+        Raises
+        ------
+        StudyError
+            If `method` is "conformal" and there are no held-out predictions.
+
+        Notes
+        -----
+        Posterior intervals are right if the model is. Conformal intervals contain the effect of at least a
+        share 1 - `alpha` of the people in an arm, on average over studies, whether or not the outcome model
+        is right, under three conditions: the people of all sites are exchangeable given their covariates,
+        nothing but the covariates confounds, and the odds of treatment are right (they are estimated by
+        linear discriminant analysis). Errors come from cross-validation, for which the guarantee that holds
+        without any further condition is 1 - 2 `alpha` (Barber and others, 2021). It is not a guarantee for
+        each single person or site.
         """
-        return interval(self.ite_draws(site, rows), alpha)
+        if method == "posterior":
+            return interval(self.ite_draws(site, rows), alpha)
+        result = self._fitted()
+        if method != "conformal" or result.calibration is None:
+            raise StudyError(
+                "conformal intervals need predictions of held-out people",
+                found="a fit without held-out folds" if method == "conformal" else f"method = {method!r}",
+                remedy='use FedCI with structure="auto", or method="posterior"',
+            )
+        ends = conformal_interval(self._beside(site), result.draws, rows, result.calibration, alpha)
+        lower, upper = (end * result.outcome_sd for end in ends)
+        return lower, upper
 
     def ite_draws(self, site: str, rows: Table | None = None) -> np.ndarray:
         """Posterior draws of individual treatment effects.
@@ -353,7 +395,9 @@ class Estimator(BaseEstimator):
         StudyError
             If the model is not fitted, the study has no such site, or its table is not in this process.
         """
-        return individual_effects(self._beside(site), self._fitted().draws, rows) * self._fitted().outcome_sd
+        result = self._fitted()
+        found = individual_effects(self._beside(site), result.draws, rows, result.calibration)
+        return found * result.outcome_sd
 
     # ---------------------------------------------------------------------- storage
 

@@ -46,6 +46,10 @@ class CausalFI(Estimator):
     most_sweeps : int, default=80
         Most rounds after burn-in. Sampling ends earlier, once the chains have mixed. If they have not, the
         check "convergence" of `checks` fails. Compatible inference only.
+    importance : bool, default=True
+        Whether importance sampling is tried if chains are slow, both arms are linear, and outcome and
+        incomplete covariates are numbers. It asks the sites for thousands of log likelihoods; small sites
+        with limits do without it.
     shifts : sequence of dict, default=()
         Departures from missing at random: each dict has ``column`` and ``size``, and optionally ``arm``
         ("control" or "treated") and ``site``. Missing values of the column are then shifted by ``size``, in
@@ -99,6 +103,7 @@ class CausalFI(Estimator):
         folds: int = 3,
         sweeps: int = 20,
         most_sweeps: int = 80,
+        importance: bool = True,
         shifts: Sequence[Mapping[str, object]] = (),
         hidden: Sequence[int] = (20, 20, 20),
         rounds: int = 300,
@@ -115,6 +120,7 @@ class CausalFI(Estimator):
         self.folds = folds
         self.sweeps = sweeps
         self.most_sweeps = most_sweeps
+        self.importance = importance
         self.shifts = shifts
         self.hidden = hidden
         self.rounds = rounds

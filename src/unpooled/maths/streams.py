@@ -25,6 +25,7 @@ STREAMS = {
     "latent frequencies": 12,
     "observed frequencies": 13,
     "index starts": 20,
+    "importance points": 21,
     # JAX keys, asked for by `stream_key`.
     "class keys": 7,
     "latent keys": 11,

@@ -14,11 +14,13 @@ from pydantic import ValidationError
 from unpooled.disclosure.by_site import Diagnostics, require_typed
 from unpooled.errors import StudyError, nearest
 from unpooled.methods.settings import MethodSettings
+from unpooled.models.calibration import Calibration
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import AverageEffects, Check, Draws, Record, Scaling
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 from unpooled.study import Study
+from unpooled.study.family import Family
 
 METHODS = {
     folder.name: f"unpooled.methods.{folder.name}"
@@ -37,6 +39,8 @@ class Fit(Record):
     """Diagnostics of the fit. Values by site must be `BySite`; bare lists and arrays raise `TypeError`."""
     checks: tuple[Check, ...] = ()
     """Verdicts on the fit itself, such as whether its chains have converged."""
+    calibration: Calibration | None = None
+    """Held-out errors, by which intervals of individual effects are calibrated; None if there are none."""
 
     def __post_init__(self) -> None:
         require_typed(self.diagnostics)
@@ -57,6 +61,10 @@ class Method(Protocol[S, C]):
 
     def context(self, settings: S, scaling: Scaling, seed: int) -> C:
         """The method's `Context`, created by the coordinator after the sites have agreed."""
+        ...
+
+    def outcome_model(self, settings: S, family: Family) -> str:
+        """How the method models outcomes of a family, in words that follow "models it"."""
         ...
 
     def stages(self, settings: S, context: C) -> dict[str, Stage]:

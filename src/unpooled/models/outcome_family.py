@@ -1,4 +1,4 @@
-"""Outcome families: Gaussian, 0/1 outcomes with a probit or logit link, and Poisson counts.
+"""Outcome families: Gaussian, 0/1 outcomes with a probit or logit link, Poisson and negative binomial counts.
 
 Sites standardise every outcome. A family converts it back to its own scale; effects are in standard units.
 """
@@ -50,7 +50,7 @@ class Gaussian(eqx.Module):
         """E[y] for a normal η with this mean and variance."""
         return predictor
 
-    def working(self, outcome: Array, predictor: Array) -> WorkingResponse:
+    def working(self, outcome: Array, predictor: Array, noise: Array) -> WorkingResponse:
         return WorkingResponse(outcome - predictor, jnp.ones_like(predictor))
 
     def log_density(self, outcome: Array, predictor: Array, noise: Array) -> Array:
@@ -80,7 +80,7 @@ class Probit(eqx.Module):
     def log_density(self, outcome: Array, predictor: Array, noise: Array | None = None) -> Array:
         return log_probit(jnp.where(outcome > 0.5, predictor, -predictor))
 
-    def working(self, outcome: Array, predictor: Array) -> WorkingResponse:
+    def working(self, outcome: Array, predictor: Array, noise: Array | None = None) -> WorkingResponse:
         """Fisher scoring."""
         rate = jnp.clip(ndtr(predictor), LEAST, 1.0 - LEAST)
         slope = jnp.maximum(jst.norm.pdf(predictor), LEAST)
@@ -116,8 +116,8 @@ class Logit(eqx.Module):
         return difference / self.sd
 
 
-class Poisson(eqx.Module):
-    """log E[y] = η."""
+class Count(eqx.Module):
+    """Base class of the families of counts: log E[y] = η."""
 
     rate: Float[Array, ""]
     sd: Float[Array, ""]
@@ -132,31 +132,68 @@ class Poisson(eqx.Module):
     def mean(self, predictor: Array, variance: Array | float = 0.0) -> Array:
         return jnp.exp(jnp.minimum(predictor + 0.5 * variance, STEEPEST))
 
+    def standardised(self, difference: Array) -> Array:
+        return difference / self.sd
+
+
+class Poisson(Count):
+    """Var[y] = E[y]."""
+
     def log_density(self, outcome: Array, predictor: Array, noise: Array | None = None) -> Array:
         return outcome * predictor - self.mean(predictor) - gammaln(outcome + 1.0)
 
-    def working(self, outcome: Array, predictor: Array) -> WorkingResponse:
+    def working(self, outcome: Array, predictor: Array, noise: Array | None = None) -> WorkingResponse:
         rate = jnp.maximum(self.mean(predictor), LEAST)
         return WorkingResponse((outcome - rate) / rate, rate)
 
     def draw(self, predictor: Array, key: Array) -> Array:
         return jax.random.poisson(key, self.mean(predictor)).astype(float)
 
-    def standardised(self, difference: Array) -> Array:
-        return difference / self.sd
+
+class NegativeBinomial(Count):
+    """Var[y] = μ + αμ²: a Poisson count whose rate is μ times a gamma variable.
+
+    The dispersion α, the variance of that variable, takes the place of the noise variance. As α → 0 the
+    family becomes Poisson.
+    """
+
+    def log_density(self, outcome: Array, predictor: Array, noise: Array) -> Array:
+        """log Γ(y + 1/α) − log Γ(1/α) − log y! + y log(αμ) − (y + 1/α) log(1 + αμ)."""
+        shape = 1.0 / noise
+        excess = jnp.log1p(noise * self.mean(predictor))
+        ways = gammaln(outcome + shape) - gammaln(shape) - gammaln(outcome + 1.0)
+        return ways + outcome * (jnp.log(noise) + predictor) - (outcome + shape) * excess
+
+    def working(self, outcome: Array, predictor: Array, noise: Array) -> WorkingResponse:
+        """Fisher scoring."""
+        rate = jnp.maximum(self.mean(predictor), LEAST)
+        return WorkingResponse((outcome - rate) / rate, rate / (1.0 + noise * rate))
+
+    def draw(self, predictor: Array, key: Array, noise: Array) -> Array:
+        for_rate, for_count = jax.random.split(key)
+        gamma = noise * jax.random.gamma(for_rate, jnp.broadcast_to(1.0 / noise, predictor.shape))
+        return jax.random.poisson(for_count, self.mean(predictor) * gamma).astype(float)
 
 
-ClosedFamily = Gaussian | Probit | Poisson
+ClosedFamily = Gaussian | Probit | Poisson | NegativeBinomial
 """Families whose mean over a normal η has a closed form."""
 Family = ClosedFamily | Logit
 
 
-def family_of(name: str, mean: float, sd: float, *, link: Literal["probit", "logit"] = "probit") -> Family:
+def family_of(
+    name: str,
+    mean: float,
+    sd: float,
+    *,
+    link: Literal["probit", "logit"] = "probit",
+    counts: Literal["poisson", "negative_binomial"] = "poisson",
+) -> Family:
     """Look up a family by name; `mean` and `sd` are those of the outcome before standardisation."""
     if name == "continuous":
         return Gaussian()
     binary = Probit if link == "probit" else Logit
-    family = {"binary": binary, "count": Poisson}[name]
+    count = Poisson if counts == "poisson" else NegativeBinomial
+    family = {"binary": binary, "count": count}[name]
     return family(jnp.asarray(mean), jnp.asarray(sd))
 
 
@@ -175,6 +212,8 @@ def individual_effect(
         own = (seen - both[person, arm]) / sd[arm]
         independent = jnp.sqrt(1.0 - correlation**2) * jax.random.normal(key, own.shape)
         missing = other + sd[1 - arm] * (correlation * own + independent)
+    elif isinstance(family, NegativeBinomial):
+        missing = family.draw(other, key, noise[1 - arm])
     else:
         missing = family.draw(other, key)
     return family.standardised((2.0 * rows.treatment - 1.0) * (seen - missing))

@@ -45,10 +45,11 @@ class Reply(Message):
 
 @dataclass(frozen=True)
 class Described(Reply):
-    """Reveals: number of rows, rows per arm, column kinds and category levels, and the site's limits."""
+    """Reveals: number of rows, rows per arm, kinds of columns and outcome, category levels, the limits."""
 
     reveals: ClassVar[str] = (
-        "number of rows, rows per arm, column kinds and category levels; the site's limits"
+        "number of rows, rows per arm, kinds of the columns and of the outcome, category levels; the site's "
+        "limits"
     )
     description: Description
     limits: Limits = Limits(0, 0, float("inf"))

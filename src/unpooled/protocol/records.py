@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from unpooled.study.family import Family
+
 Arrays = dict[str, Any]
 """A possibly nested dictionary of arrays: NumPy at the coordinator, JAX at the sites."""
 
@@ -86,6 +88,26 @@ class Check(Record):
     found: float
     threshold: float
     words: str
+    passes_if: str
+    """"at most" or "at least" the threshold is found."""
+    concerns: str = "all effects"
+    """"all effects", or "effects of people" if average effects do not depend on it."""
+
+    @classmethod
+    def at_most(
+        cls, name: str, found: float, threshold: float, words: str, concerns: str = "all effects"
+    ) -> Check:
+        """A check that passes up to the threshold."""
+        passed = bool(found <= threshold)
+        return cls(name, passed, float(found), float(threshold), words, "at most", concerns)
+
+    @classmethod
+    def at_least(
+        cls, name: str, found: float, threshold: float, words: str, concerns: str = "all effects"
+    ) -> Check:
+        """A check that passes from the threshold on."""
+        passed = bool(found >= threshold)
+        return cls(name, passed, float(found), float(threshold), words, "at least", concerns)
 
 
 @dataclass(frozen=True)
@@ -124,8 +146,8 @@ class Scaling(Record):
     """Correlation matrix of the features of the complete covariates."""
     binary_rate: np.ndarray
     """Share of ones of each 0/1 feature; NaN for numeric features."""
-    family: str
-    """The outcome's family: continuous, binary or count."""
+    family: Family
+    """The outcome's family, as the study names it or as it was chosen when the sites agreed."""
     incomplete_mean: np.ndarray
     incomplete_sd: np.ndarray
     incomplete_columns: tuple[IncompleteColumn, ...]

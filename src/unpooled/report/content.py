@@ -52,7 +52,7 @@ def report_content(
             "sites": result["site_count"],
         },
         "estimand": words.ESTIMANDS[outcome.study.target],
-        "assumptions": words.assumptions(result["method"]),
+        "assumptions": words.assumptions(result["method"], _chosen(result)),
         "sites": result["sites"],
         "hidden": hidden,
         "lost_sites": result["lost_sites"],
@@ -89,6 +89,7 @@ def card(result: ResultContent) -> StudyCard:
         "treatment": result["treatment"],
         "outcome": result["outcome"],
         "outcome_unit": result["outcome_unit"],
+        "outcome_words": result.get("outcome_words", ""),
         "units": result["columns"]["units"],
         "covariates": result["columns"]["covariates"],
         "incomplete": result["columns"]["incomplete"],
@@ -174,3 +175,9 @@ def _e_value(model: Estimator, result: ResultContent) -> dict[str, float] | None
         share = float(arms[1] / arms.sum())
         found = of_means(ate, lower, upper, scaling.outcome_mean, share)
     return {"estimate": found.estimate, "interval": found.interval}
+
+
+def _chosen(result: ResultContent) -> str | None:
+    """The candidate that was chosen, for methods with several."""
+    found = result.get("diagnostics", {}).get("chosen")
+    return found if isinstance(found, str) else None

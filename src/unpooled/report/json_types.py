@@ -21,6 +21,7 @@ class ColumnsContent(TypedDict):
     covariates: list[str]
     incomplete: list[str]
     family: str
+    """The family of the outcome, as the study names it or as it was chosen when the sites agreed."""
     units: dict[str, str]
 
 
@@ -37,6 +38,7 @@ class SiteEffect(TypedDict):
     lower: float | None
     upper: float | None
     failed_checks: int
+    family: str
 
 
 class CostContent(TypedDict):
@@ -64,6 +66,8 @@ class ResultContent(TypedDict):
     outcome_unit: str
     treatment: str
     columns: ColumnsContent
+    outcome_words: str
+    """How the outcome was read and modelled, and how to overrule it."""
     people: int
     site_count: int
     sites: list[SiteEffect]
@@ -119,6 +123,7 @@ class StudyCard(TypedDict):
     treatment: str
     outcome: str
     outcome_unit: str
+    outcome_words: str
     units: dict[str, str]
     covariates: list[str]
     incomplete: list[str]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from math import floor, log10
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from unpooled.report.json_types import ReportContent
+from unpooled.report.numbers import significant
 from unpooled.report.report_figures import MOST, ReportFigure
 
 TEMPLATE = "report.html.jinja"
@@ -50,19 +50,6 @@ def _number(value: float | None, path: str, form: str) -> Markup:
     text = significant(value, int(form)) if form.isdigit() else format(value, form)
     text = text.replace("-", "−")
     return Markup('<data data-path="{}" value="{}">{}</data>').format(path, repr(value), text)
-
-
-def significant(value: float, digits: int) -> str:
-    """The value to this many significant digits, with an exponent only if it is very small or large.
-
-    >>> [significant(value, 3) for value in (2.0, 1476.2, -0.01234, 1.5e-9, 0.0)]
-    ['2.00', '1,476', '-0.0123', '1.50e-09', '0']
-    """
-    if value == 0.0:
-        return "0"
-    if not 1e-4 <= abs(value) < 1e7:
-        return f"{value:.{digits - 1}e}"
-    return f"{value:,.{max(digits - 1 - floor(log10(abs(value))), 0)}f}"
 
 
 def _data_url(figure: ReportFigure) -> str:

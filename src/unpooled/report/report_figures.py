@@ -34,6 +34,7 @@ from unpooled.report.figures import (
 )
 from unpooled.report.figures.style import OutcomeName
 from unpooled.report.json_types import Answer, DiagnosticsContent, MainEstimate, ReportContent, Rows
+from unpooled.report.numbers import between, significant
 from unpooled.study import ALL_SITES
 
 NAMED = 12
@@ -145,7 +146,7 @@ def _diagnostics(diagnostics: DiagnosticsContent, answer: Answer, on: OutcomeNam
     main = {"estimator": "this study", **{key: answer[key] for key in ENDS}}
     frame = _frame([main, *diagnostics["comparators"]], *ENDS)
     text = "; ".join(
-        f"{row['estimator']} {row['estimate']:.3g} ({row['lower']:.3g} to {row['upper']:.3g})"
+        f"{row['estimator']} {significant(row['estimate'])} ({between(row['lower'], row['upper'])})"
         for row in frame.to_dict("records")
     )
     yield "comparators", heterogeneity.comparators(frame, **on), frame, f"Comparison of estimators. {text}."
@@ -167,8 +168,8 @@ def _profiles(content: ReportContent, on: OutcomeName) -> Iterator[Drawn]:
     for place, (name, curve) in enumerate(effects.groupby("covariate", sort=False), 1):
         first, last = curve.iloc[0], curve.iloc[-1]
         text = (
-            f"Effect by {name}: {first['effect']:.3g} at {first['value']:.3g}, {last['effect']:.3g} at "
-            f"{last['value']:.3g}."
+            f"Effect by {name}: {significant(first['effect'])} at {significant(first['value'])}, "
+            f"{significant(last['effect'])} at {significant(last['value'])}."
         )
         unit = content["study"]["units"].get(str(name))
         column = f"{name} ({unit})" if unit else str(name)
@@ -179,8 +180,8 @@ def _profiles(content: ReportContent, on: OutcomeName) -> Iterator[Drawn]:
 def _effects(summary: pd.DataFrame) -> str:
     rows = summary if len(summary) <= NAMED else pd.concat([summary.head(3), summary.tail(1)])
     texts = [
-        f"{site}: {row['ate']:.3g} ({row['lower']:.3g} to {row['upper']:.3g})"
-        for site, row in rows.iterrows()
+        f"{site}: {significant(row['ate'])} ({between(row['lower'], row['upper'])})"
+        for site, row in rows.to_dict("index").items()
     ]
     return "; ".join(texts) + "."
 
@@ -197,4 +198,5 @@ def _largest(rows: pd.DataFrame, size: np.ndarray) -> pd.DataFrame:
 
 
 def _reach(rows: pd.DataFrame, name: str) -> str:
-    return f"from {rows[name].min():.3g} to {rows[name].max():.3g}"
+    values = rows[name].to_numpy(dtype=float)
+    return f"from {between(values.min(), values.max())}"

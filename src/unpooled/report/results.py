@@ -136,9 +136,10 @@ def result(model: Estimator, lines: list[Line] | None = None) -> ResultContent:
         "columns": {
             "covariates": list(study.columns.covariates),
             "incomplete": list(study.columns.incomplete),
-            "family": study.columns.family,
+            "family": outcome.family,
             "units": study.columns.units,
         },
+        "outcome_words": outcome.outcome_words,
         "people": int(overall["n"]),
         "site_count": len(outcome.sites),
         "sites": _sites(model, hidden),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from unpooled.report.json_types import ResultContent
+from unpooled.report.numbers import between, significant
 
 METHODS = {
     "fedci": "FedCI: a Gaussian-process model of both potential outcomes, fitted across all sites",
@@ -32,8 +35,8 @@ OWN = {
         "every site.",
     ),
     "causal_rff": (
-        "If confounding is modelled as latent, the covariates are proxies of the latent confounder and, "
-        "given it, independent of each other, of treatment and of outcome.",
+        "Sites differ in the outcome's regression by the chosen site terms only; everything else is the same "
+        "at every site.",
     ),
     "causal_fi": (
         "Values are missing at random: whether a value is missing depends only on the person's observed "
@@ -44,6 +47,18 @@ OWN = {
         "At every site, at least one of the treatment model and the outcome model is correctly specified.",
     ),
 }
+LATENT = (
+    "A latent confounder, which nobody observed, accounts for all confounding: given it, no other variable "
+    "influences both treatment and outcome.",
+    "The covariates are proxies of the latent confounder: given it, they are independent of each other, of "
+    "treatment and of outcome.",
+)
+CONFOUNDING = {
+    "observed": "observed covariates",
+    "categorical": "latent classes, of which the covariates are proxies",
+    "gaussian": "a Gaussian latent confounder, of which the covariates are proxies",
+}
+"""CausalRFF's candidates in words."""
 LIMITS = (
     "An effect estimated from observational data is only as reliable as the assumptions above. The data "
     "cannot confirm the first of them, no unmeasured confounding.",
@@ -65,21 +80,36 @@ def sentence(content: ResultContent) -> str:
         return f"The fit gave no finite number for {what}, {over}"
     unit = f" {content['outcome_unit']}" if content["outcome_unit"] else ""
     return (
-        f"'{content['treatment']}' changes '{content['outcome']}' by {ate:+.3g}{unit} on average "
-        f"({content['interval_probability']:.0%} interval {lower:.3g} to {upper:.3g}), {over}"
+        f"'{content['treatment']}' changes '{content['outcome']}' by {significant(ate, signed=True)}{unit} "
+        f"on average ({content['interval_probability']:.0%} interval {between(lower, upper)}), {over}"
     )
 
 
 def failed_checks(content: ResultContent) -> str:
     """Which checks failed, in one sentence; empty if none did."""
     checks = content.get("checks", [])
-    failed = [str(one["name"]) for one in checks if not one["passed"]]
+    failed = [named(one) for one in checks if not one["passed"]]
     return f"{len(failed)} of {len(checks)} checks failed: {', '.join(failed)}." if failed else ""
 
 
-def assumptions(method: str) -> list[str]:
-    """The assumptions under which the estimate is a causal effect."""
+def named(check: Mapping[str, object]) -> str:
+    """The name of a check, and whether it concerns effects of people only."""
+    only = check.get("concerns", "all effects") == "effects of people"
+    return (
+        f"{check['name']} (concerns effects of people, not average effects)" if only else str(check["name"])
+    )
+
+
+def assumptions(method: str, chosen: str | None = None) -> list[str]:
+    """The assumptions under which the estimate is a causal effect; `chosen` is CausalRFF's candidate."""
+    if method == "causal_rff" and chosen in ("categorical", "gaussian"):
+        return [*LATENT, *COMMON[1:]]
     return [*COMMON, *OWN.get(method, ())]
+
+
+def confounding(chosen: str) -> str:
+    """What CausalRFF takes for the confounder."""
+    return CONFOUNDING.get(chosen, chosen)
 
 
 def citation(study: str, version: str, digest: str) -> str:

@@ -43,7 +43,7 @@ from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 from unpooled.site.site import Adoption, Site, adopt
-from unpooled.site.standard_units import check_scaling, require_shapes
+from unpooled.site.standard_units import check_family, check_scaling, require_shapes
 from unpooled.study import ColumnSchema, Schema
 
 R = TypeVar("R", bound=Message)
@@ -84,6 +84,7 @@ def _answer(site: Site, question: Message) -> Reply:
             arrays = _table(site, question.schema)
             require_shapes(question.scaling, arrays, question.schema, len(question.sites))
             check_scaling(question.scaling, arrays)
+            check_family(question.scaling.family, site.columns.family, arrays)
             _check_groups(site, question)
             site.adopted = adopt(site, question)
             return Adopted(site.adopted.count, site.adopted.left_out)

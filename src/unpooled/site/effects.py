@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 
 from unpooled.data import Table, encode, encode_covariates, encode_incomplete, read
 from unpooled.errors import StudyError
+from unpooled.models.calibration import Calibration, odds
 from unpooled.protocol.records import Draws
 from unpooled.protocol.rows import Rows, make_rows
 from unpooled.site.site import Adoption, Site
@@ -25,23 +27,51 @@ def conditional_effects(site: Site, draws: Draws, people: Table) -> np.ndarray:
     return result[:, : len(covariates)]
 
 
-def individual_effects(site: Site, draws: Draws, people: Table | None) -> np.ndarray:
-    """ITE draws [K, people] in standard units, for the site's own people or others with known outcomes."""
-    study = _ready(site)
-    if people is None:
-        own = study.method.individual_effects(
-            study.settings, study.context, draws, study.own_rows, None, study.seed
-        )
-        return own[:, : study.count]
-    frame = read(people, site.columns, site=site.name)
-    arrays = encode(frame, site.columns, study.schema, site=site.name)
-    assert arrays.outcome is not None
-    outcome = (arrays.outcome - study.scaling.outcome_mean) / study.scaling.outcome_sd
-    asked = _people(study, arrays.covariates, arrays.treatment, outcome, arrays.incomplete)
+def individual_effects(
+    site: Site, draws: Draws, people: Table | None, calibration: Calibration | None
+) -> np.ndarray:
+    """ITE draws [K, people] in standard units, for the site's own people or others with known outcomes.
+
+    Deviations from the mean are stretched by the calibration of the arm whose outcome is missing.
+    """
+    rows, found = _individual_effects(site, draws, people)
+    if calibration is None:
+        return found
+    mean = found.mean(axis=0)
+    return mean + calibration.scale()[1 - _arms(rows)] * (found - mean)
+
+
+def conformal_interval(
+    site: Site, draws: Draws, people: Table | None, calibration: Calibration, alpha: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Conformal intervals of individual effects in standard units."""
+    rows, found = _individual_effects(site, draws, people)
+    arms = _arms(rows)
+    chances = np.asarray(odds(jnp.asarray(calibration.log_odds), rows.covariates))[: len(arms)]
+    reach = calibration.quantile(1 - arms, chances, alpha) * found.std(axis=0)
+    return found.mean(axis=0) - reach, found.mean(axis=0) + reach
+
+
+def _individual_effects(site: Site, draws: Draws, people: Table | None) -> tuple[Rows, np.ndarray]:
+    """The people, and the draws of their effects as the method gives them."""
+    study, asked = _ready(site), None
+    if people is not None:
+        columns = site.columns.model_copy(update={"family": study.scaling.family})
+        frame = read(people, columns, site=site.name)
+        arrays = encode(frame, columns, study.schema, site=site.name)
+        assert arrays.outcome is not None
+        outcome = (arrays.outcome - study.scaling.outcome_mean) / study.scaling.outcome_sd
+        asked = _people(study, arrays.covariates, arrays.treatment, outcome, arrays.incomplete)
     result = study.method.individual_effects(
         study.settings, study.context, draws, study.own_rows, asked, study.seed
     )
-    return result[:, : len(outcome)]
+    rows = study.own_rows if asked is None else asked
+    return rows, result[:, : len(_arms(rows))]
+
+
+def _arms(rows: Rows) -> np.ndarray:
+    """Everybody's arm, without the padding."""
+    return np.asarray(rows.treatment)[np.asarray(rows.present) > 0.0].astype(int)
 
 
 def _people(

@@ -7,10 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.data.model_matrix import Arrays
+from unpooled.data.stored_columns import fits
 from unpooled.disclosure.protection import protect
 from unpooled.errors import LimitRefusal, MessageError
 from unpooled.protocol.records import IncompleteColumn, Scaling
 from unpooled.study import Schema
+from unpooled.study.family import FAMILIES, AskedFamily
 
 MOST_LOST = 0.25
 """Largest share of the outcome's variance that clipping may remove."""
@@ -87,6 +89,18 @@ def require_shapes(scaling: Scaling, arrays: Arrays, schema: Schema, sites: int)
             "a scaling must be of the columns and sites of the study",
             found="another number of columns, sites or people",
             remedy="run the same version of unpooled everywhere",
+        )
+
+
+def check_family(family: str, asked: AskedFamily, arrays: Arrays) -> None:
+    """Refuse a family that the study does not ask for, or that does not allow the site's outcomes."""
+    assert arrays.outcome is not None
+    named = family in FAMILIES and asked in ("auto", family)
+    if not named or not fits(arrays.outcome, family).all():
+        raise MessageError(
+            "the family of the outcome must be the study's, and must allow the outcomes of the site",
+            found="another family",
+            remedy='name the family in the study\'s columns, such as family = "continuous"',
         )
 
 

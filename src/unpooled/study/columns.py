@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-Family = Literal["continuous", "binary", "count"]
+from unpooled.study.family import AskedFamily
 
 
 class ColumnRoles(BaseModel):
@@ -28,9 +26,12 @@ class ColumnRoles(BaseModel):
         A column that identifies people. It is used at the site only and is never sent.
     treated : str, int, float or bool, optional
         The treated level. Required if the levels of the treatment are not 0 and 1.
-    family : {"continuous", "binary", "count"}, default="continuous"
-        Which outcomes are allowed: any number, 0 and 1, or 0, 1, 2, … . Effects are differences of means,
-        and therefore differences of risks for binary outcomes.
+    family : {"auto", "continuous", "binary", "count"}, default="auto"
+        The kind of outcome: any number, 0 and 1, or 0, 1, 2, … . "auto" chooses when the sites agree: binary
+        if the outcome is 0 or 1 at every site; count if it is a whole number, 0 or more, at every site, with
+        a mean of at most 20 and a variance of at least half the mean; otherwise continuous. A named family
+        is required of every value. Effects are differences of means, and therefore differences of risks for
+        binary outcomes.
     drop_unknown : bool, default=False
         Whether to leave out people whose treatment or outcome is missing. By default, a table with such
         people is refused.
@@ -52,7 +53,7 @@ class ColumnRoles(BaseModel):
     incomplete: tuple[str, ...] = ()
     id: str | None = None
     treated: str | int | float | bool | None = None
-    family: Family = "continuous"
+    family: AskedFamily = "auto"
     drop_unknown: bool = False
     units: dict[str, str] = Field(default_factory=dict)
 

@@ -31,7 +31,7 @@ covariates = ["age", "sex"]     # everything that influences both treatment and 
 # incomplete = ["smoking"]      # covariates with missing values (method causal_fi)
 # drop_unknown = true           # leave out people whose treatment or outcome is missing
 # id = "patient"                # identifies people; it never leaves the site
-family = "continuous"           # the kind of outcome: "continuous", "binary" (0/1) or "count" (0, 1, 2, …)
+family = "auto"                 # or name the kind: "continuous", "binary" (0/1) or "count" (0, 1, 2, …)
 # units = { outcome = "kg" }    # shown in the report
 
 [method]

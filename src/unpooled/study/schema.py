@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from unpooled.errors import DataError, SchemaError
 from unpooled.study.columns import ColumnRoles
+from unpooled.study.family import Family
 
 Kind = Literal["numeric", "binary", "categorical", "count"]
 LARGEST_COUNT = 30
@@ -42,6 +43,7 @@ class Description(BaseModel):
     """A site's description of its table.
 
     Reveals: number of rows, number of rows per treatment level, column kinds and category levels.
+    The kind of the outcome is the narrowest family that allows all its values here, if the study asks for it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,6 +53,8 @@ class Description(BaseModel):
     columns: tuple[ColumnSchema, ...]
     incomplete: tuple[ColumnSchema, ...] = ()
     """The incomplete columns that have an observed value at this site."""
+    outcome: Family = "continuous"
+    """The narrowest family that allows all outcomes of this site or, if the study names one, that family."""
 
 
 class Schema(BaseModel):

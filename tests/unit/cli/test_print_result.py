@@ -27,7 +27,7 @@ def told(capsys, folder, **replaced):
 
 def test_the_sentence_has_the_effect_its_unit_and_its_interval():
     assert sentence(content()) == (
-        "'quit' changes 'weight' by +1.5 kg on average (95% interval 1 to 2), "
+        "'quit' changes 'weight' by +1.50 kg on average (95% interval 1.00 to 2.00), "
         "estimated from 30 people at 1 site."
     )
 

@@ -15,9 +15,10 @@ from unpooled.coordinator.run import run_study
 from unpooled.disclosure.limits import NONE, Limits, group_problem
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import LimitRefusal
+from unpooled.methods.causal_fi import METHOD
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.method import find, settings_of, with_settings
-from unpooled.protocol.records import IncompleteColumn
+from unpooled.protocol.records import IncompleteColumn, SiteSummaries
 from unpooled.study import ColumnSchema, Description, Schema, Study
 
 NAMES = ("a", "b", "c")
@@ -70,6 +71,24 @@ def test_the_first_plan_that_fits_every_site_is_chosen(method: str, smaller: int
     found = choose_plan(study, known)
     assert found.study.method.settings == plans[first].model_dump(mode="json")
     assert bool(found.notes) == (first > 0)
+
+
+@pytest.mark.parametrize(("smaller", "weighted"), [(400, False), (4000, True)])
+def test_small_sites_with_limits_are_not_asked_for_thousands_of_likelihoods(
+    smaller: int, weighted: bool
+) -> None:
+    known = agreement(north=smaller, south=6000)
+    column = IncompleteColumn("u", "numeric", 1)
+    counts = SiteSummaries(known.scaling.site_names, known.scaling.counts, np.full((2, 1), smaller))
+    wider = replace(
+        known.scaling, incomplete_columns=(column,), incomplete_mean=np.zeros(1), incomplete_sd=np.ones(1),
+        by_site=counts,
+    )  # fmt: skip
+    found = choose_plan(asked("causal_fi"), replace(known, scaling=wider))
+    settings = settings_of(METHOD, found.study.method.settings)
+    assert settings.model_dump()["importance"] == weighted
+    stages = METHOD.stages(settings, METHOD.context(settings, wider, 0))  # type: ignore[arg-type]
+    assert ("likelihood/linear" in stages) == weighted
 
 
 @pytest.mark.parametrize("method", ["fedci", "causal_rff", "causal_fi", "aipw", "meta_analysis"])

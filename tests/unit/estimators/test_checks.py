@@ -16,8 +16,8 @@ from unpooled.methods.aipw import method as aipw
 from unpooled.protocol.records import Check
 from unpooled.report.results import write_results
 
-SHORT = Check("convergence", False, 1.4, 1.03, "Largest R-hat. Run longer chains.")
-LONG = Check("draws", True, 300.0, 200.0, "Effective draws.")
+SHORT = Check.at_most("convergence", 1.4, 1.03, "Largest R-hat. Run longer chains.")
+LONG = Check.at_least("draws", 300.0, 200.0, "Effective draws.")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import MessageError
 from unpooled.methods.fedci import METHOD
 from unpooled.methods.fedci.bounds import ARMS, FIXED, MARGIN, WEIGHTS, limits_of
-from unpooled.methods.fedci.fit import draw_about
+from unpooled.methods.fedci.laplace import draw_about
 from unpooled.methods.fedci.subsample import Subsampled
 from unpooled.methods.method import with_settings
 from unpooled.protocol.messages import Ask, Together, Vjp

@@ -16,7 +16,8 @@ from oracle.world import scaling_of
 from unpooled.maths.kernels import JITTER, line_features
 from unpooled.maths.linear_algebra import unpack
 from unpooled.methods.fedci import METHOD
-from unpooled.methods.fedci.effects import GaussianProcessAverage, HeldOutErrors, WeightDraws, as_sent
+from unpooled.methods.fedci.effects import GaussianProcessAverage, WeightDraws, as_sent
+from unpooled.methods.fedci.held_out import HeldOutErrors
 from unpooled.methods.fedci.model import GRID
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import make_rows
@@ -198,10 +199,11 @@ def test_no_weights_of_the_features_make_held_out_errors_rest_on_few_people() ->
     fold = np.asarray(rows.fold)[:N]
     for person in range(0, N, 3):
         weights = _singling_out(features[:N], person)
-        beta = jnp.asarray(np.broadcast_to(weights, (4, 2, len(weights))))
+        beta = jnp.asarray(np.broadcast_to(weights, (4, 1, 2, len(weights))))
         each = jax.tree.map(lambda leaf: jnp.stack([leaf] * 4), free)
         asked = Parameters(
-            fixed={"fitted": ({"free": each, "beta": beta},)}, per_site={"site_shift": (jnp.zeros((4, 2)),)}
+            fixed={"fitted": ({"free": each, "beta": beta},)},
+            per_site={"site_shift": (jnp.zeros((4, 1, 2)),)},
         )
         found = np.asarray(statistics(asked, rows).summed["products"])[:, 0, 0]
         factors = [np.asarray(evidence.kept(free, rows, rows.present * (rows.fold != f))) for f in range(4)]

@@ -7,7 +7,7 @@ import pytest
 
 import unpooled as up
 from unpooled.data.simulation import simulate
-from unpooled.methods.fedci import fit, subsample
+from unpooled.methods.fedci import laplace, subsample
 from unpooled.protocol.records import ROUNDED
 from unpooled.protocol.rows import make_rows
 
@@ -80,7 +80,7 @@ def test_the_thinned_fit_is_everybodys_fit(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(subsample, "KEPT", 64)
     monkeypatch.setattr(subsample, "LARGE", 128)
     subsampled = cate()
-    monkeypatch.setattr(fit, "refine", _not_at_all)
+    monkeypatch.setattr(laplace, "refine", _not_at_all)
     unrefined = cate()
 
     def away(draws: np.ndarray) -> float:

@@ -40,6 +40,7 @@ CONTEXT = FedCIContext(
     correlation=np.eye(DIMENSION),
     site_distances=DISTANCES,
     inducing=np.zeros((0, DIMENSION)),
+    continuous=True,
     exact=True,
     large=False,
     share=1.0,

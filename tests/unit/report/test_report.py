@@ -21,7 +21,7 @@ from unpooled.disclosure.by_site import BySite, Trace, withhold
 from unpooled.errors import ResultsError
 from unpooled.report import write_results
 from unpooled.report.folder import read_result, write_report
-from unpooled.report.page import significant
+from unpooled.report.numbers import significant
 
 STUDY = Study(treatment="w", outcome="y", covariates=["age", "bmi"], diagnostics=True)
 HIDDEN = {"tiny": 3, "small": 22}

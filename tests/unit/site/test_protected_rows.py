@@ -21,7 +21,7 @@ from unpooled.study import Study
 STUDY = with_settings(
     Study(treatment="w", outcome="y", covariates=["a", "rare", "far"], incomplete=["u", "never"]),
     "causal_fi",
-    {"structure": "linear", "draws": 20, "sweeps": 10, "most_sweeps": 10},
+    {"structure": "linear", "draws": 20, "sweeps": 10, "most_sweeps": 10, "importance": False},
 )
 ROWS = 120
 

@@ -17,7 +17,7 @@ from unpooled.data.simulation.simulation import (
     site_tables,
 )
 from unpooled.errors import StudyError, nearest
-from unpooled.study.columns import Family
+from unpooled.study.family import Family
 
 CountLink = Literal["softplus", "exp"]
 LARGEST_LOG_RATE = 40.0  # beyond this NumPy cannot draw a Poisson count

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from unpooled.errors import ResultsError, StudyError
-from unpooled.study.columns import Family
+from unpooled.study.family import Family
 
 
 @dataclass(frozen=True)

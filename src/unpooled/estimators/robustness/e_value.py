@@ -20,7 +20,7 @@ WEAK = 1.5
 def of_analysis(analysis: Analysis) -> EValue:
     """The E-values, computed according to the outcome's family."""
     result, main = analysis.model.result_, analysis.main
-    if analysis.study.columns.family == "continuous":
+    if result.scaling.family == "continuous":
         return of_difference(main.estimate, main.sd, result.outcome_sd)
     share = treated_share(analysis.tables, analysis.study.columns.treatment, result.schema.treated)
     mean = result.scaling.outcome_mean

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
-
-from unpooled.data import read
-from unpooled.data.stored_columns import column, numbers, stored_as
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import open_sites
 from unpooled.errors import StudyError
@@ -42,14 +37,7 @@ def about(study: Study, control: str, sources: Tables, limits: Limits = NONE) ->
         )
     columns = study.columns.model_dump()
     units = {name: unit for name, unit in columns["units"].items() if name != study.columns.outcome}
-    tables = [read(one, study.columns, site=site, names=(control,)) for site, one in sources.items()]
-    family = "binary" if all(_is_flag(column(table, control)) for table in tables) else "continuous"
-    changed = {**columns, "outcome": control, "units": units, "family": family}
+    changed = {**columns, "outcome": control, "units": units, "family": "auto"}
     asked = study.with_changes(columns=changed)
     open_sites(asked, sources, limits)
     return asked
-
-
-def _is_flag(values: pd.Series) -> bool:
-    seen = values.dropna()
-    return stored_as(seen) == "numbers" and bool(np.isin(numbers(seen), (0.0, 1.0)).all())

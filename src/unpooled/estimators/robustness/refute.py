@@ -111,6 +111,9 @@ def refute(
     sources = tables_here(model, study, sites)
     other = None if negative_control is None else control.about(study, negative_control, sources, limits)
     main, tables = fitted(model, study, sources, limits, watch)
+    # Changed tables keep the family that was chosen for the tables of the main analysis.
+    roles = study.columns.model_copy(update={"family": main.result_.scaling.family})
+    study = study.model_copy(update={"columns": roles})
     analysis = Analysis(main, study, tables, repeats, limits, watch, tell)
     found = [_check(test, analysis, other, sources) for test in chosen]
     notes = (MISSING,) if study.columns.incomplete else ()

@@ -35,15 +35,15 @@ def weights_of(reply: Statistics) -> Weights:
 def weight_checks(found: Weights, trim: float) -> tuple[Check, ...]:
     lowest, highest = (np.format_float_positional(one, 6, trim="-") for one in (trim, 1.0 - trim))
     return (
-        Check(
-            "clipped propensities", found.clipped <= CLIPPED, found.clipped, CLIPPED,
+        Check.at_most(
+            "clipped propensities", found.clipped, CLIPPED,
             f"Share of people whose propensity is below {lowest} or above {highest} and was moved there. Up "
             "to the threshold, clipping hardly matters. Above it, too many people have no counterpart in the "
             "other arm: the estimate rests on extrapolation by the outcome regression, and its interval is "
             "too narrow. Restrict the study to people who could have received either treatment.",
         ),
-        Check(
-            "effective sample size of the fit", found.effective >= EFFECTIVE, found.effective, EFFECTIVE,
+        Check.at_least(
+            "effective sample size of the fit", found.effective, EFFECTIVE,
             "Effective sample size after weighting, as a share of the arm; the smaller of both shares. From "
             "the threshold on, the weights are spread over enough people. Below it, a few people dominate "
             "the estimate, and its interval may be too narrow.",

@@ -15,6 +15,7 @@ from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
+from unpooled.study.family import Family
 
 
 class AIPWMethod:
@@ -31,6 +32,9 @@ class AIPWMethod:
 
     def context(self, settings: AIPWSettings, scaling: Scaling, seed: int) -> AIPWContext:
         return AIPWContext(len(scaling.mean), scaling.sites, scaling.outcome_sd)
+
+    def outcome_model(self, settings: AIPWSettings, family: Family) -> str:
+        return "by its mean; its distribution is not modelled"
 
     def stages(self, settings: AIPWSettings, context: AIPWContext) -> dict[str, Stage]:
         offsets = _pooling(settings, context).offsets

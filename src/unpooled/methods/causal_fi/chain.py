@@ -1,7 +1,8 @@
 """The Markov chain of CausalFI at the coordinator: its state, its start, and one update from the sites' sums.
 
 An update draws the regression of the numeric confounders, the sequential probits of the discrete ones, the
-treatment's probit, the linearised outcome regressions with partially pooled site offsets, and all variances.
+treatment's probit, the linearised outcome regressions with partially pooled site offsets, all variances, and
+the dispersion of a count.
 """
 
 from __future__ import annotations
@@ -22,13 +23,20 @@ from unpooled.maths.linear_algebra import unpack
 from unpooled.maths.mcmc import NormalTerms, draw_variances
 from unpooled.methods.causal_fi import collapsed
 from unpooled.methods.causal_fi.columns import CURVE, Layout, allowed, asked_of_all
+from unpooled.methods.causal_fi.dispersion import draw_dispersion
 from unpooled.methods.causal_fi.structures import DIRECTION, EXPECTED, LEARNED, SLOPES
-from unpooled.models.outcome_family import ClosedFamily
+from unpooled.models.outcome_family import ClosedFamily, NegativeBinomial
 from unpooled.protocol.records import Arrays
 
-OFFSET, SLOPE = 0.003, 0.3
-"""Prior expectation of the variances of the site offsets and of the probits' slopes."""
-NOISE = 0.3
+OFFSET = 0.003
+"""Prior expectation of the variance of the site offsets."""
+SPREAD, TOTAL_SPREAD = 0.3, 6.0
+"""Prior expectation of the variance of a probit's slopes, and of their sum of squares if they are few."""
+TOTAL_SLOPES = 0.5
+"""Prior expectation of the sum of squares of the slopes that both arms share."""
+INTERCEPT_PRECISION = 0.1
+"""Prior precision of a probit's intercept."""
+NOISE = 0.1
 """Prior expectation of the outcome's noise variance."""
 LEAST_SPREAD = 0.1
 """Prior expectation of each number's variance given x and the other numbers."""
@@ -55,6 +63,7 @@ class Chain(NamedTuple):
     offset: Float[Array, "m 2"]
     mode_offset: Float[Array, "m 2"]
     noise: Float[Array, " 2"]
+    """Noise variance of a number, or dispersion of a count, in each arm; 1 for a 0/1 outcome."""
     variances: Float[Array, "2 g"]
     common: Float[Array, ""]
     """Variance of the component that the slopes of both arms share."""
@@ -87,6 +96,27 @@ class Sizes(NamedTuple):
         return 1 + self.covariates + self.incomplete
 
 
+def expected_spread(slopes: Array | float) -> Array:
+    """Prior expectation of the variance of a probit's slopes, which is larger if they are few.
+
+    With a small one, a single strong confounder would be shrunk, and with it the confounding that is adjusted
+    for; see docs/decisions/0022-priors-and-few-observed-values.md.
+
+    >>> [round(float(expected_spread(slopes)), 2) for slopes in (2, 25)]
+    [3.0, 0.3]
+    """
+    return jnp.maximum(SPREAD, TOTAL_SPREAD / jnp.maximum(slopes, 1.0))
+
+
+def expected_common(slopes: int) -> float:
+    """Prior expectation of the variance of the slopes that both arms share.
+
+    >>> expected_common(2), expected_common(25)
+    (0.25, 0.02)
+    """
+    return TOTAL_SLOPES / max(slopes, 1)
+
+
 def begin(sizes: Sizes, layout: Layout, family: ClosedFamily) -> Chain:
     """The initial state: zero coefficients, prior variances and a linear outcome."""
     outcome = jnp.zeros((2, sizes.all)).at[:, 0].set(family.start())
@@ -100,7 +130,7 @@ def begin(sizes: Sizes, layout: Layout, family: ClosedFamily) -> Chain:
             "covariance": jnp.eye(numbers),
         },
         treatment=jnp.zeros(sizes.all),
-        spreads=jnp.full(1 + steps[0], SLOPE),
+        spreads=jnp.full(1 + steps[0], SPREAD),
         outcome=outcome,
         mode=outcome,
         bend=jnp.ones(2),
@@ -108,7 +138,7 @@ def begin(sizes: Sizes, layout: Layout, family: ClosedFamily) -> Chain:
         mode_offset=offsets,
         noise=jnp.ones(2),
         variances=jnp.tile(jnp.asarray(EXPECTED), (2, 1)),
-        common=jnp.asarray(EXPECTED[SLOPES]),
+        common=jnp.asarray(expected_common(sizes.all - 1)),
         site=jnp.full(2, OFFSET),
     )
 
@@ -155,11 +185,17 @@ def _update(chain: Chain, sums: Arrays, setting: Setting, key: Array) -> tuple[C
     treatment = draw_probit(products, scale * sums["treatment"], chain.spreads[0], all_, for_w)
     steps = draw_steps(gram, sums["steps"], chain.spreads[1:], setting.layout, for_steps)
     common = _common(chain, setting.groups, for_common)
-    arms, terms = jax.vmap(partial(_outcome, setting, common))(_by_arm(chain, sums), jnp.stack(for_y))
+    arms, terms = jax.vmap(partial(_outcome, setting, common))(
+        _by_arm(chain, sums, setting.family), jnp.stack(for_y)
+    )
     squares, counts = (jnp.append(treatment[part], steps[part]) for part in (1, 2))
-    terms["spreads"] = NormalTerms(squares, counts, SLOPE)
-    terms["common"] = NormalTerms(jnp.sum(common**2), jnp.sum(setting.groups == SLOPES), EXPECTED[SLOPES])
+    terms["spreads"] = NormalTerms(squares, counts, expected_spread(counts))
+    terms["common"] = NormalTerms(jnp.sum(common**2), len(gram) - 1.0, expected_common(len(gram) - 1))
     drawn = draw_variances(terms, for_variances)
+    if isinstance(setting.family, NegativeBinomial):
+        noise = draw_dispersion(sums["dispersion"], jax.random.fold_in(for_variances, 1))
+    else:
+        noise = drawn["noise"] if setting.family.learns_noise else chain.noise
     first = len(gram) - len(setting.layout.mean)
     given = setting.layout.before_numbers(first)
     order = np.concatenate([given, first + setting.layout.numbers])
@@ -172,7 +208,7 @@ def _update(chain: Chain, sums: Arrays, setting: Setting, key: Array) -> tuple[C
         mode=arms["mode"],
         offset=arms["offset"].T,
         mode_offset=arms["mode_offset"].T,
-        noise=drawn["noise"] if setting.family.learns_noise else chain.noise,
+        noise=noise,
         variances=jnp.where(jnp.asarray(LEARNED), drawn["variances"], jnp.asarray(EXPECTED)),
         site=drawn["site"],
     )
@@ -235,7 +271,7 @@ def draw_scale(gram: Array, score: Array, square: Array, variance: Array, key: A
 
 def _probit_prior(free: Array, variance: Array) -> Array:
     """Prior precision of a probit's coefficients."""
-    return jnp.where(free, 1.0 / variance, FIXED).at[0].set(0.1)
+    return jnp.where(free, 1.0 / variance, FIXED).at[0].set(INTERCEPT_PRECISION)
 
 
 def draw_probit(gram: Array, score: Array, variance: Array, free: Array, key: Array) -> ProbitDraw:
@@ -261,11 +297,13 @@ class _Arm(NamedTuple):
     site: Array
 
 
-def _by_arm(chain: Chain, sums: Arrays) -> _Arm:
+def _by_arm(chain: Chain, sums: Arrays, family: ClosedFamily) -> _Arm:
     """Collect sums and parameters with the arm as the leading axis."""
+    # The working weights of other families hold their variance already.
+    noise = chain.noise if family.learns_noise else jnp.ones(2)
     return _Arm(
         sums["outcome"], sums["score"], sums["square"], sums["people"].T,
-        jnp.swapaxes(sums["site_cross"], 0, 1), sums["site_score"].T, chain.mode, chain.noise,
+        jnp.swapaxes(sums["site_cross"], 0, 1), sums["site_score"].T, chain.mode, noise,
         chain.variances, chain.site,
     )  # fmt: skip
 

@@ -12,15 +12,21 @@ from itertools import product
 import jax
 import numpy as np
 
+from unpooled.disclosure.by_site import Diagnostics
 from unpooled.maths.streams import stream
 from unpooled.methods.causal_fi.chain import Chain, begin
-from unpooled.methods.causal_fi.sampling import AugmentationSampler, Length, Run, sample
+from unpooled.methods.causal_fi.posterior_sample import Length, sample
+from unpooled.methods.causal_fi.sampler import AugmentationSampler, Run
 from unpooled.methods.causal_fi.structures import STRUCTURES, BendStructure
 from unpooled.methods.method import Fit
+from unpooled.models.outcome_family import NegativeBinomial
 from unpooled.optimise.procedure import Procedure, side_by_side
+from unpooled.protocol.records import Draws
 
 STARTING, STARTED, TRIED = 4, 6, 10
 """Chains and rounds of the linear start, and rounds of the trials."""
+MARGIN = 0.02
+"""Share of the error of a linear arm by which an arm that bends must be better."""
 
 
 def fit(
@@ -37,20 +43,31 @@ def fit(
         ]
     )
     runs = dict(zip(names, tried, strict=True))
-    by_arm = {name: one.held_out.mean(axis=0) for name, one in runs.items()}
-    error = {name: float(_smaller_error(by_arm, name).mean()) for name in names}
+    straight = {name: _linear_is_preferred(runs, name) for name in names}
+    error = {name: _error(runs, name, straight[name]) for name in names}
     chosen = min(names, key=lambda name: error[name])
-    best = _with_linear_arms(runs, chosen, _smaller_error(by_arm, chosen) < by_arm[chosen])
+    best = _with_linear_arms(runs, chosen, straight[chosen])
     first: Chain = jax.tree.map(lambda leaf: leaf[np.arange(length.chains) % len(leaf)], best)
-    draws, effects, mixing = yield from sample(sampler, STRUCTURES[chosen], first, length, len(names) + 1)
+    found = yield from sample(sampler, STRUCTURES[chosen], first, length, len(names) + 1)
     diagnostics = {
         "structure": chosen,
         "held_out_error": error if folds else {},
-        "noise": float(np.sqrt(draws.shared["noise"].mean())),
+        **_noise(sampler, found.draws),
         "bend": {"control": float(first.bend[0, 0]), "treated": float(first.bend[0, 1])},
-        "mixing": mixing.summary(),
+        "mixing": found.mixing.summary(),
+        "importance": found.importance,
     }
-    return Fit(replace(draws, model=chosen), effects, diagnostics, mixing.checks("most_sweeps"))
+    draws, checks = replace(found.draws, model=chosen), found.mixing.checks("most_sweeps")
+    return Fit(draws, found.effects, diagnostics, checks)
+
+
+def _noise(sampler: AugmentationSampler, draws: Draws) -> Diagnostics:
+    """The noise sd or, for a count, the dispersion in each arm: the mean of its draws."""
+    noise = np.asarray(draws.shared["noise"])
+    if isinstance(sampler.family, NegativeBinomial):
+        control, treated = noise.mean(axis=0)
+        return {"dispersion": {"control": float(control), "treated": float(treated)}}
+    return {"noise": float(np.sqrt(noise.mean()))}
 
 
 def _trial(
@@ -72,9 +89,25 @@ def _trial(
     return Run(_of_arms(run.chains, best), *chosen)
 
 
-def _smaller_error(by_arm: dict[str, np.ndarray], name: str) -> np.ndarray:
-    """Error of each arm: that of the structure or of a linear arm, whichever is smaller."""
-    return np.minimum(by_arm[name], by_arm.get("linear", np.inf))
+def _linear_is_preferred(runs: dict[str, Run], name: str) -> np.ndarray:
+    """In which arms a linear outcome is preferred to the structure, by the errors of the held-out people.
+
+    An arm that bends must be better by 2 %, and by the standard error of the difference over the folds.
+    Otherwise chance decides between structures that hardly differ, and the one that bends mixes more slowly.
+    """
+    if name == "linear" or "linear" not in runs:
+        return np.zeros(2, dtype=bool)
+    linear = runs["linear"].held_out
+    gain = linear - runs[name].held_out
+    chance = gain.std(axis=0, ddof=1) / np.sqrt(len(gain))
+    return gain.mean(axis=0) <= np.maximum(MARGIN * linear.mean(axis=0), chance)
+
+
+def _error(runs: dict[str, Run], name: str, straight: np.ndarray) -> float:
+    """The held-out error of a structure, in which some arms are linear instead."""
+    own = runs[name].held_out.mean(axis=0)
+    linear = runs["linear"].held_out.mean(axis=0) if straight.any() else own
+    return float(np.where(straight, linear, own).mean())
 
 
 def _with_linear_arms(runs: dict[str, Run], name: str, straight: np.ndarray) -> Chain:

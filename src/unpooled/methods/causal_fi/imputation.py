@@ -99,6 +99,7 @@ class ObservedData(NamedTuple):
     family: ClosedFamily
     outcome: Float[Array, " n"]
     noise: Float[Array, " n"]
+    """The noise variance of a number, or the dispersion of a count."""
     sign: Float[Array, " n"]
     """+1 for treated people, −1 for controls."""
     curve: Callable[[Float[Array, " n"]], Float[Array, " n"]]
@@ -147,6 +148,20 @@ def complete(proposals: Proposals, observed: ObservedData, key: Array) -> Imputa
     return ImputationDraw(proposal, drawn, corrected)
 
 
+def log_likelihood(proposals: Proposals, observed: ObservedData) -> Float[Array, " n"]:
+    """Log likelihood of outcome, treatment and observed numbers where arms are linear and Gaussian.
+
+    There must be a single proposal, whose log weight is that of the observed numbers.
+    """
+    covariance = jnp.einsum("niu,nju->nij", proposals.root, proposals.root)
+    index = proposals.mean[0, :, T]
+    line = given_index(Predictors(proposals.mean[0], covariance), index)
+    s, noise, explained = _outcome_evidence(observed, line, index, jnp.zeros_like(index))
+    mean, variance = line.probit(s, noise)
+    treated = log_probit(observed.sign * mean / jnp.sqrt(1.0 + variance))
+    return proposals.log_weight[0] + explained + treated
+
+
 def given_index(predictors: Predictors, index: Float[Array, " n"]) -> GivenIndex:
     """Condition s and p on t."""
     covariance = predictors.covariance
@@ -170,7 +185,8 @@ def _outcome_evidence(
         s, total = observed.outcome - bend, line.s_variance + observed.noise
         return s, observed.noise, -0.5 * ((s - line.s) ** 2 / total + jnp.log(total))
     s = line.s + jnp.sqrt(line.s_variance) * z_s
-    log = observed.family.log_density(observed.outcome, s + bend) - 0.5 * (1.0 - EVENLY) * z_s**2
+    log = observed.family.log_density(observed.outcome, s + bend, observed.noise)
+    log = log - 0.5 * (1.0 - EVENLY) * z_s**2
     return s, jnp.full_like(s, CERTAIN), log
 
 

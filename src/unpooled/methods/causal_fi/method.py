@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.methods.causal_fi import paper
+from unpooled.methods.causal_fi import dispersion, importance, paper
 from unpooled.methods.causal_fi.chain import Sizes
 from unpooled.methods.causal_fi.columns import layout_of, most_incomplete
 from unpooled.methods.causal_fi.effects import AveragedEffect, conditional, individual
 from unpooled.methods.causal_fi.fit import STARTED, STARTING, TRIED, fit
 from unpooled.methods.causal_fi.model import ImputationModel
-from unpooled.methods.causal_fi.sampling import AugmentationSampler, Length
+from unpooled.methods.causal_fi.observed_posterior import MOST_DIMENSIONS, Coordinates
+from unpooled.methods.causal_fi.posterior_sample import Length
+from unpooled.methods.causal_fi.sampler import LIKELIHOOD, AugmentationSampler
 from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings, by_site, outcome_family
-from unpooled.methods.causal_fi.stages import Augmentation
+from unpooled.methods.causal_fi.stages import Augmentation, ObservedLikelihood
 from unpooled.methods.causal_fi.structures import STRUCTURES
 from unpooled.methods.method import Fit
 from unpooled.models.effects import AverageOfEffects
+from unpooled.models.outcome_family import Gaussian
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Arrays, Draws, Scaling
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
+from unpooled.study.family import Family
 
 
 class CausalFIMethod:
@@ -43,6 +47,14 @@ class CausalFIMethod:
             by_site=scaling.by_site,
         )
 
+    def outcome_model(self, settings: CausalFISettings, family: Family) -> str:
+        count = "Poisson" if settings.inference == "variational" else "negative binomial"
+        return {
+            "continuous": "by its mean, with Gaussian noise",
+            "binary": "with a probit link",
+            "count": f"by a {count} distribution with a log link",
+        }[family]
+
     def stages(self, settings: CausalFISettings, context: CausalFIContext) -> dict[str, Stage]:
         if settings.inference == "variational":
             return paper.stages(settings, context)
@@ -53,18 +65,20 @@ class CausalFIMethod:
             stages[f"effect/{name}"] = AverageOfEffects(
                 AveragedEffect(model, settings.averaged == "completed")
             )
+        if _may_be_weighted(settings, context):
+            stages[LIKELIHOOD] = ObservedLikelihood(_model("linear", context))
         return stages
 
     def fit(self, settings: CausalFISettings, context: CausalFIContext, seed: int) -> Procedure[Fit]:
         if settings.inference == "variational":
             return (yield from paper.fit(settings, context, seed))
-        layout = layout_of(context)
-        sizes = Sizes(context.covariates, len(layout.mean), context.sites)
         assert context.by_site is not None
+        layout = layout_of(context)
         sampler = AugmentationSampler(
-            sizes, layout, outcome_family(context), context.shift,
+            _sizes(context), layout, outcome_family(context), context.shift,
             column=most_incomplete(layout, context.by_site.observed),
             people=np.array(context.by_site.counts, dtype=float),
+            weighted=_may_be_weighted(settings, context),
             seed=seed,
         )  # fmt: skip
         folds = self.folds(settings)
@@ -80,12 +94,20 @@ class CausalFIMethod:
         size = 1 + context.covariates + len(layout_of(context).mean)
         # The sums of people who are redrawn also hold the treatment's latent and the outcome.
         redrawn = size + 2 if len(layout_of(context).numbers) else 0
-        return max(redrawn, *(len(STRUCTURES[name].groups(size)) for name in _names(settings)))
+        grid = dispersion.FEATURES if context.family == "count" else 0
+        weighted = importance.features(_sizes(context)) if _may_be_weighted(settings, context) else 0
+        return max(
+            redrawn, grid, weighted, *(len(STRUCTURES[name].groups(size)) for name in _names(settings))
+        )
 
     def plans(self, settings: CausalFISettings) -> tuple[CausalFISettings, ...]:
-        if settings.inference == "variational" or settings.structure != "auto":
+        if settings.inference == "variational":
             return (settings,)
-        return settings, settings.changed(folds=2), settings.changed(structure="linear")
+        fewer = settings.changed(importance=False)
+        if settings.structure != "auto":
+            return tuple(dict.fromkeys((settings, fewer)))
+        single = (fewer.changed(structure=name) for name in ("softplus", "linear"))
+        return tuple(dict.fromkeys((settings, fewer, fewer.changed(folds=2), *single)))
 
     def budget(self, settings: CausalFISettings, context: CausalFIContext) -> dict[str, int]:
         if settings.inference == "variational":
@@ -95,12 +117,15 @@ class CausalFIMethod:
             trials = TRIED * max(self.folds(settings), 1) * len(STRUCTURES[name].starts)
             asked = STARTED * STARTING + trials + length.chains * length.most
             found |= {f"augmentation/{name}": asked, f"effect/{name}": length.chains * length.most}
+        if _may_be_weighted(settings, context):
+            found["effect/linear"] += importance.CHAINS * importance.STATES
+            found[LIKELIHOOD] = importance.most_points(_sizes(context))
         return found
 
     def most_rounds(self, settings: CausalFISettings) -> int:
         if settings.inference == "variational":
             return paper.most_rounds(settings)
-        return STARTED + TRIED + _length(settings).most
+        return STARTED + TRIED + _length(settings).most + importance.ROUNDS + 1
 
     def conditional_effects(
         self, settings: CausalFISettings, context: CausalFIContext, draws: Draws, rows: Rows, people: Rows
@@ -132,6 +157,18 @@ def _names(settings: CausalFISettings) -> tuple[str, ...]:
 
 def _length(settings: CausalFISettings) -> Length:
     return Length(settings.draws, settings.sweeps, settings.most_sweeps)
+
+
+def _sizes(context: CausalFIContext) -> Sizes:
+    return Sizes(context.covariates, len(layout_of(context).mean), context.sites)
+
+
+def _may_be_weighted(settings: CausalFISettings, context: CausalFIContext) -> bool:
+    """Whether importance sampling may be tried, as far as all parties know; see `importance`."""
+    layout = layout_of(context)
+    numbers = len(layout.mean) > 0 and not layout.discrete and isinstance(outcome_family(context), Gaussian)
+    few = Coordinates(_sizes(context)).size <= MOST_DIMENSIONS
+    return settings.importance and numbers and few and "linear" in _names(settings)
 
 
 def _model(structure: str, context: CausalFIContext) -> ImputationModel:

@@ -24,6 +24,7 @@ from unpooled.methods.causal_fi.imputation import (
     T,
     complete,
     given_index,
+    log_likelihood,
     on_numbers,
     propose,
     shift_of,
@@ -91,19 +92,29 @@ class ImputationModel(eqx.Module):
         uniforms = self._uniforms(jax.random.uniform(for_levels, rows.present.shape))
         proposed = propose(self.layout, draw["confounders"], rows, uniforms, shift)
         parts = self._parts(draw["outcome"][arm], rows)
-        curve = jax.vmap(self.structure.curve)
-        observed = ObservedData(
-            self.family,
-            self.family.seen(rows.outcome),
-            draw["noise"][arm],
-            2.0 * rows.treatment - 1.0,
-            lambda index: curve(parts.shape, index, draw["bend"][arm]),
-        )
+        observed = self._observed(draw, parts, rows)
         proposals = self._proposals(proposed, draw, parts, draw["offset"][arm], rows, shift)
         found = complete(proposals, observed, for_rest)
         u = proposed.u[found.proposal, jnp.arange(len(arm))]
         u = u + jnp.einsum("nuv,nv->nu", proposed.root, found.standard)
         return Completed(u, u if shift is None else u + on_numbers(self.layout, shift), found.latent)
+
+    def log_likelihood(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
+        """Log likelihood of all that is observed of a person, without its constant.
+
+        Only for linear arms with Gaussian outcomes, and if all incomplete columns are numbers.
+        """
+        arm, numbers = rows.treatment.astype(int), self.layout.numbers
+        confounders = draw["confounders"]
+        proposed = propose(self.layout, confounders, rows, jnp.full((1, len(arm)), 0.5), None)
+        # |S| is the determinant of the observed block times that of the missing block given it.
+        pivots = jnp.diagonal(proposed.root[:, numbers], axis1=1, axis2=2)
+        missing = jnp.sum(jnp.log(jnp.where(rows.seen[:, numbers] > 0.0, 1.0, pivots)), axis=1)
+        whole = 0.5 * jnp.linalg.slogdet(confounders["covariance"])[1]
+        proposed = proposed._replace(log_weight=proposed.log_weight + missing - whole)
+        parts = self._parts(draw["outcome"][arm], rows)
+        proposals = self._proposals(proposed, draw, parts, draw["offset"][arm], rows, None)
+        return log_likelihood(proposals, self._observed(draw, parts, rows))
 
     def expected(
         self, draw: Arrays, rows: Rows, arm: Int[Array, " n"], *, assigned: bool = False
@@ -148,6 +159,17 @@ class ImputationModel(eqx.Module):
         logs = logs + jnp.log(jnp.asarray(FEW_WEIGHTS / FEW_WEIGHTS.sum()))[:, None]
         weight = jax.nn.softmax(logs, axis=0)
         return jax.nn.logsumexp(logs, axis=0), jnp.sum(weight * expected, axis=0)
+
+    def _observed(self, draw: Arrays, parts: Parts, rows: Rows) -> ObservedData:
+        """Outcome and treatment of every person, and the nonlinear part of their own arm."""
+        arm, curve = rows.treatment.astype(int), jax.vmap(self.structure.curve)
+        return ObservedData(
+            self.family,
+            self.family.seen(rows.outcome),
+            draw["noise"][arm],
+            2.0 * rows.treatment - 1.0,
+            lambda index: curve(parts.shape, index, draw["bend"][arm]),
+        )
 
     def _uniforms(self, within: Float[Array, " n"]) -> Float[Array, "i n"]:
         """Stratified uniform numbers, one per proposal; a single one if everything is Gaussian."""

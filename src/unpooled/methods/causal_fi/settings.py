@@ -70,6 +70,7 @@ class CausalFISettings(MethodSettings):
     applies: ClassVar[Conditions] = (
         (("structure", "sweeps", "most_sweeps", "shifts"), {"inference": ("compatible",)}),
         (("folds",), {"inference": ("compatible",), "structure": ("auto",)}),
+        (("importance",), {"inference": ("compatible",), "structure": ("auto", "linear")}),
         (
             ("hidden", "rounds", "learning_rate", "monte_carlo", "imputations"),
             {"inference": ("variational",)},
@@ -100,6 +101,10 @@ class CausalFISettings(MethodSettings):
     most_sweeps: int = Field(default=80, ge=4, le=10_000)
     """Most rounds after burn-in. Sampling ends earlier, once the chains have mixed; if it does not, the check
     "convergence" fails."""
+    importance: bool = True
+    """Whether importance sampling is tried if chains are slow, both arms are linear, and outcome and
+    incomplete covariates are numbers. It asks the sites for thousands of log likelihoods; small sites with
+    limits do without it."""
     shifts: tuple[Shift, ...] = ()
     """Shifts of missing values away from missingness at random, for sensitivity analyses; see
     `unpooled.sensitivity`."""
@@ -137,6 +142,7 @@ class CausalFIContext:
 
 def outcome_family(context: CausalFIContext) -> ClosedFamily:
     """The outcome's family, with a probit for 0/1 outcomes, as the imputation's closed forms require."""
-    found = family_of(context.family, context.outcome_mean, context.outcome_sd)
+    mean, sd = context.outcome_mean, context.outcome_sd
+    found = family_of(context.family, mean, sd, counts="negative_binomial")
     assert not isinstance(found, Logit)
     return found

@@ -9,17 +9,26 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from unpooled.disclosure.effective_people import enough, spread_out
+from unpooled.disclosure.effective_people import effective_people, enough, spread_out
 from unpooled.disclosure.limits import FOLD_CELLS
 from unpooled.maths.linear_algebra import pack
 from unpooled.methods.causal_fi.columns import level_sums
+from unpooled.methods.causal_fi.dispersion import log_densities
 from unpooled.methods.causal_fi.imputation import shift_of
 from unpooled.methods.causal_fi.model import BOUNDS, Completed, ImputationModel, with_one
 from unpooled.methods.causal_fi.structures import predictor
+from unpooled.models.outcome_family import NegativeBinomial
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Bounds, Stage
+
+LINEAR_ARMS = (
+    "intercept", "slopes", "covariance", "steps", "treatment", "outcome", "noise", "offset",
+)  # fmt: skip
+"""Parameters of the likelihood of linear arms."""
+WITHHELD = -1e12
+"""Sent instead of a log likelihood that rests on few people; such parameters are as good as impossible."""
 
 
 class Augmentation(Stage):
@@ -30,7 +39,8 @@ class Augmentation(Stage):
         "by arm, over people whose missing confounders are drawn: at this site the number of people, sums of "
         "the outcome and of the outcome model's slopes; for sums over sites products of confounders, of "
         "slopes, and of confounders with drawn latents of treatment and levels; the same of the people whose "
-        "value of the most incomplete numeric confounder is missing, if they and the others are many"
+        "value of the most incomplete numeric confounder is missing, if they and the others are many; of "
+        "counts their log densities at given dispersions"
     )
 
     def bounds(self) -> Bounds:
@@ -52,6 +62,7 @@ class Augmentation(Stage):
             **self._held_out(mode, rows, arms * rows.present * (rows.fold == fixed["fold"]), fixed["fold"]),
         }
         summed, per_site, full = self._outcome(mode, rows, found.shifted, arms * use)
+        total |= self._dispersion(draw, rows, found.shifted, arms * use)
         if "column" in fixed:
             straight = full * self._straight(draw) * (fixed["fold"] < 0)
             own, at_site = self._redrawn(rows, fixed["column"], found, straight)
@@ -114,7 +125,7 @@ class Augmentation(Stage):
         slope = jax.vmap(jax.grad(partial(predictor, self.model.structure)))
         slopes = slope(mode["outcome"][arm], with_one(rows, u), mode["bend"][arm])
         own, outcome = self.model.own_arm(mode, rows, u), family.seen(rows.outcome)
-        working = family.working(outcome, own)
+        working = family.working(outcome, own, mode["noise"][arm])
         # Features and arms that rest on few people are left out.
         kept = enough(arms[:, None] * working.weight * slopes.T**2, rows.least)
         whole = enough(arms * working.weight, rows.least)
@@ -137,6 +148,15 @@ class Augmentation(Stage):
         size = with_one(rows, u).shape[1]
         return summed, per_site, (whole == 1.0) * jnp.all(kept[:, :size] == 1.0, axis=1)
 
+    def _dispersion(self, draw: Arrays, rows: Rows, u: jax.Array, arms: jax.Array) -> Arrays:
+        """Log densities of counts at a grid of dispersions; empty for other outcomes."""
+        family = self.model.family
+        if not isinstance(family, NegativeBinomial):
+            return {}
+        own, outcome = self.model.own_arm(draw, rows, u), family.seen(rows.outcome)
+        arms = arms * enough(arms, rows.least)[:, None]
+        return {"dispersion": log_densities(family, outcome, own, arms, rows.least)}
+
     def _held_out(self, mode: Arrays, rows: Rows, held: jax.Array, fold: jax.Array) -> Arrays:
         """Squared errors of E[y | w, x, u_seen] on held-out people; skipped if no fold is held out."""
         arm, outcome = rows.treatment.astype(int), self.model.family.seen(rows.outcome)
@@ -145,3 +165,23 @@ class Augmentation(Stage):
         )
         error = spread_out(outcome - predicted, held.sum(axis=0), rows.least)
         return {"held_out": held @ error**2, "held": held.sum(axis=1)}
+
+
+class ObservedLikelihood(Stage):
+    """The log likelihood of what is observed under one draw, with nothing imputed; for linear arms."""
+
+    model: ImputationModel
+    reveals: ClassVar[str] = (
+        "the log likelihood of the site's observed confounders, treatments and outcomes under each of some "
+        "thousand parameters, summed over its people; nothing where few people stand out from the others"
+    )
+
+    def bounds(self) -> Bounds:
+        return {name: BOUNDS[name] for name in LINEAR_ARMS}
+
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        draw = {**parameters.fixed, **parameters.per_site, "bend": jnp.ones(2)}
+        logs = self.model.log_likelihood(draw, rows)
+        centre = jnp.nanmedian(jnp.where(rows.present > 0.0, logs, jnp.nan))
+        many = effective_people(rows.present * jnp.abs(logs - centre)) > rows.least
+        return Statistics({"log_likelihood": jnp.where(many, rows.present @ logs, WITHHELD)})

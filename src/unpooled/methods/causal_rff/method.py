@@ -44,6 +44,7 @@ from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
+from unpooled.study.family import Family
 
 
 class CausalRFFMethod:
@@ -80,6 +81,9 @@ class CausalRFFMethod:
             outcome_sd=scaling.outcome_sd,
             **gaussian.drawn_frequencies(settings, len(rates), seed, used="gaussian" in _names(settings)),
         )
+
+    def outcome_model(self, settings: CausalRFFSettings, family: Family) -> str:
+        return "with a logit link" if family == "binary" else "by its mean, with Gaussian noise"
 
     def stages(self, settings: CausalRFFSettings, context: CausalRFFContext) -> dict[str, Stage]:
         models, stages = _models(settings, context), dict[str, Stage]()

@@ -2,9 +2,9 @@
 
 Given one draw of the hyperparameters θ and J draws of (β, g), an effect has a mean per draw and a variance
 from the site's remainder process and the noise: for known outcomes by Lemma 2, for new people by the
-conditional of the Gaussian process. The module holds these conditionals, and the stages that return average
-effects and held-out errors. Effects that stay at the site are exact; averages and errors that leave it rest
-on enough people, whatever weights the features have.
+conditional of the Gaussian process. The module holds these conditionals, and the stage that returns average
+effects. Effects that stay at the site are exact; averages that leave it rest on enough people, whatever
+weights the features have.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.disclosure.effective_people import spread_out
 from unpooled.maths.covariance import between_arms
 from unpooled.methods.fedci.bounds import WEIGHTS
 from unpooled.methods.fedci.mixture import mix
-from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators, in_use
+from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators
 from unpooled.models.effects import REVEALS, average, bootstrap_weights
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Bounds, Stage, union
+from unpooled.protocol.stage import Bounds, Stage
 
 
 class WeightDraws(NamedTuple):
@@ -58,6 +57,20 @@ def factual(evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array) 
     return shared + _conditional_mean(evidence, draws, rows, weights, cross)
 
 
+def outcome_variance(evidence: Evidence, free: Arrays, rows: Rows, weights: Array) -> Float[Array, " n"]:
+    """Variance of every row's outcome in its own arm given weights and shifts, and the rows with weight 1."""
+    noise = arm_indicators(rows.treatment) @ jnp.exp(2.0 * free["noise"])
+    if not isinstance(evidence, KernelEvidence):
+        return noise
+    scale = arm_indicators(rows.treatment) @ jnp.diagonal(evidence.structure.arm_covariance(free))
+    remainder = scale * evidence.structure.remainder_diagonal(free, rows.covariates)
+    if evidence.diagonal:
+        return noise + remainder
+    cross = _cross(evidence, free, rows.treatment, rows.covariates, rows) * weights
+    explained = _explained(evidence, free, rows, weights, cross.T)
+    return noise + jnp.maximum(remainder - jnp.sum(explained**2, axis=0), 0.0)
+
+
 def conditional_effect(
     evidence: Evidence, draws: WeightDraws, rows: Rows, covariates: Array
 ) -> tuple[Float[Array, "j k"], Float[Array, " k"]]:
@@ -71,7 +84,7 @@ def conditional_effect(
         return mean, prior
     cross = _contrast(evidence, draws.free, covariates, rows)
     mean = mean + _conditional_mean(evidence, draws, rows, rows.present, cross)
-    explained = _explained(evidence, draws.free, rows, cross.T)
+    explained = _explained(evidence, draws.free, rows, rows.present, cross.T)
     return mean, jnp.maximum(prior - jnp.sum(explained**2, axis=0), 0.0)
 
 
@@ -85,7 +98,7 @@ def average_variance(
     if evidence.diagonal:
         return spread * weights**2 @ structure.remainder_diagonal(draws.free, rows.covariates)
     cross = weights @ _contrast(evidence, draws.free, rows.covariates, rows)
-    explained = _explained(evidence, draws.free, rows, cross.T)
+    explained = _explained(evidence, draws.free, rows, rows.present, cross.T)
     remainder = structure.remainder(draws.free, rows.covariates, rows.covariates)
     joint = spread * jnp.sum((weights @ remainder) * weights, axis=1)
     return jnp.maximum(joint - jnp.sum(explained**2, axis=0), 0.0)
@@ -130,7 +143,7 @@ def _missing_outcome(
     person = jnp.arange(len(noise_cross))
     cross = cross.at[person, person + len(known.present) - len(noise_cross)].add(noise_cross) * known.present
     missing = missing + _conditional_mean(evidence, draws, known, known.present, cross)
-    explained = _explained(evidence, draws.free, known, cross.T)
+    explained = _explained(evidence, draws.free, known, known.present, cross.T)
     return missing, jnp.maximum(variance - jnp.sum(explained**2, axis=0), 0.0)
 
 
@@ -158,9 +171,9 @@ def _contrast(evidence: KernelEvidence, free: Arrays, covariates: Array, rows: R
     return between * evidence.structure.remainder(free, covariates, rows.covariates) * rows.present
 
 
-def _explained(evidence: KernelEvidence, free: Arrays, rows: Rows, cross: Array) -> Array:
-    """R^{−½}·cross; its squares sum to the variance explained by the site's rows."""
-    root = jnp.linalg.cholesky(evidence.observed_covariance(free, rows, rows.present))
+def _explained(evidence: KernelEvidence, free: Arrays, rows: Rows, weights: Array, cross: Array) -> Array:
+    """R^{−½}·cross; its squares sum to the variance explained by the rows with weight 1."""
+    root = jnp.linalg.cholesky(evidence.observed_covariance(free, rows, weights))
     return jsl.solve_triangular(root, cross, lower=True)
 
 
@@ -201,41 +214,6 @@ class GaussianProcessAverage(Stage):
 
     def bounds(self) -> Bounds:
         return {**self.evidence.structure.bounds(), **WEIGHTS}
-
-
-class HeldOutErrors(Stage):
-    """Cross-products of the structures' prediction errors on held-out people, for stacking."""
-
-    evidences: tuple[Evidence, ...]
-    reveals: ClassVar[str] = "per arm: summed squared prediction errors, and number of people"
-
-    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        errors = jnp.stack(
-            [
-                rows.outcome - self._prediction(evidence, fitted, shift, rows)
-                for evidence, fitted, shift in zip(
-                    self.evidences, parameters.fixed["fitted"], parameters.per_site["site_shift"], strict=True
-                )
-            ]
-        )
-        weights = arm_indicators(rows.treatment).T * rows.present
-        control, treated = (spread_out(errors, arm, rows.least) for arm in weights)
-        errors = jnp.where(rows.treatment > 0.5, treated, control)
-        products = jnp.einsum("an,in,jn->aij", weights, errors, errors)
-        return Statistics({"products": products, "count": jnp.sum(weights, axis=1)})
-
-    def bounds(self) -> Bounds:
-        return {**union(*(one.structure.bounds() for one in self.evidences)), **WEIGHTS}
-
-    def _prediction(self, evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> Array:
-        def without(fold: Array, free: Arrays, beta: Array, shift: Array) -> Array:
-            draws = WeightDraws(free, beta[None], shift[None])
-            weights = in_use(rows, {"fold": fold})
-            return factual(evidence, as_sent(evidence, draws, rows, weights), rows, weights)[0]
-
-        folds = jnp.arange(fitted["beta"].shape[0])
-        predictions = jax.lax.map(lambda each: without(*each), (folds, fitted["free"], fitted["beta"], shift))
-        return jnp.take_along_axis(predictions, jnp.maximum(rows.fold, 0)[None, :], axis=0)[0]
 
 
 def conditional_effects(

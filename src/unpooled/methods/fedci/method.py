@@ -8,15 +8,16 @@ import numpy as np
 from unpooled.maths.streams import stream
 from unpooled.methods.fedci.effects import (
     GaussianProcessAverage,
-    HeldOutErrors,
     conditional_effects,
     individual_effects,
 )
 from unpooled.methods.fedci.fit import fit
+from unpooled.methods.fedci.held_out import HeldOutDistances, HeldOutErrors
 from unpooled.methods.fedci.model import GRID, Kernel, Projection
 from unpooled.methods.fedci.paper import effects as paper
+from unpooled.methods.fedci.ridge import Ridge
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
-from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence, Ridge
+from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence
 from unpooled.methods.fedci.subsample import REFINEMENT, Subsampled, is_large, share, subsampled
 from unpooled.methods.method import Fit
 from unpooled.optimise.minimise import STRETCH
@@ -24,6 +25,7 @@ from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
+from unpooled.study.family import Family
 
 EXACT_ROWS = 300
 """If the largest site has at most this many rows, the remainder is exact; otherwise only its diagonal is
@@ -46,10 +48,14 @@ class FedCIMethod:
             correlation=scaling.correlation,
             site_distances=scaling.site_distances,
             inducing=pseudo_people(scaling, settings.basis, seed),
+            continuous=scaling.family == "continuous",
             exact=scaling.largest_site <= EXACT_ROWS,
             large=is_large(scaling.largest_site),
             share=None if scaling.by_site is None else share(scaling.counts),
         )
+
+    def outcome_model(self, settings: FedCISettings, family: Family) -> str:
+        return "by its mean, with Gaussian noise"
 
     def stages(self, settings: FedCISettings, context: FedCIContext) -> dict[str, Stage]:
         if settings.inference == "variational":
@@ -60,7 +66,8 @@ class FedCIMethod:
         if context.large:
             stages |= {subsampled(name): Subsampled(evidence) for name, evidence in evidences.items()}
         if len(evidences) > 1:
-            stages["held_out"] = HeldOutErrors(tuple(evidences.values()))
+            several = tuple(evidences.values())
+            stages |= {"held_out": HeldOutErrors(several), "held_out/distances": HeldOutDistances(several)}
         return stages
 
     def fit(self, settings: FedCISettings, context: FedCIContext, seed: int) -> Procedure[Fit]:
@@ -68,7 +75,9 @@ class FedCIMethod:
             return (yield from paper.fit(settings, context, seed))
         assert context.share is not None
         evidences, folds = _evidences(settings, context), self.folds(settings)
-        return (yield from fit(settings, evidences, folds, seed, context.share))
+        return (
+            yield from fit(settings, evidences, folds, seed, context.share, continuous=context.continuous)
+        )
 
     def folds(self, settings: FedCISettings) -> int:
         weighed = settings.inference == "collapsed" and len(_names(settings)) > 1
@@ -93,7 +102,8 @@ class FedCIMethod:
     def budget(self, settings: FedCISettings, context: FedCIContext) -> dict[str, int]:
         if settings.inference == "variational":
             return paper.budget(settings)
-        problems, found = 1 + self.folds(settings), {"ridge": 1 + self.folds(settings), "held_out": 1}
+        problems = 1 + self.folds(settings)
+        found = {"ridge": problems, "held_out": 1, "held_out/distances": 1}
         for name, evidence in _evidences(settings, context).items():
             start = evidence.structure.start(np.ones((2, len(context.correlation))), np.ones(2))
             size = 1 + sum(np.size(leaf) for leaf in start.values())

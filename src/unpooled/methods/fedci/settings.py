@@ -90,6 +90,8 @@ class FedCIContext:
     """Mean squared differences between the sites' covariate moments."""
     inducing: np.ndarray
     """Inducing inputs: simulated rows with the covariates' correlations and rates, not real people."""
+    continuous: bool
+    """Whether the outcome is continuous."""
     exact: bool
     """Whether every site is small enough for an exact remainder."""
     large: bool

@@ -1,4 +1,4 @@
-"""The collapsed likelihood, with everything Gaussian integrated out, and the ridge regression before it.
+"""The collapsed likelihood, with everything Gaussian integrated out.
 
 A site integrates its remainder process (S); the coordinator integrates weights and shifts (F). With limits,
 features that rest on too few of a site's people are left out of its sums (`masks`).
@@ -31,7 +31,7 @@ from unpooled.methods.fedci.model import Kernel, Projection, Structure
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Bounds, Objective, Stage
+from unpooled.protocol.stage import Bounds, Objective
 
 
 def in_use(rows: Rows, fixed: Arrays) -> Array:
@@ -236,21 +236,3 @@ def _cap(values: Array, least: Array) -> Array:
     """The factors at which the squares of the values rest on more than `least` people."""
     sizes = jnp.abs(values)
     return jax.lax.stop_gradient(capped(sizes, least) / jnp.where(sizes > TINY, sizes, 1.0))
-
-
-class Ridge(Stage):
-    """A ridge regression per arm, which gives starting directions and the scale of the noise."""
-
-    def bounds(self) -> Bounds:
-        return FIXED
-
-    reveals: ClassVar[str] = (
-        "per arm: Gram matrix of the covariates summed over people, their products with the outcome"
-    )
-
-    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        features = jnp.concatenate([jnp.ones_like(rows.treatment)[:, None], rows.covariates], axis=1)
-        weights = arm_indicators(rows.treatment).T * in_use(rows, parameters.fixed)
-        gram = jnp.einsum("an,nf,ng->afg", weights, features, features)
-        moment = jnp.einsum("an,nf,n->af", weights, features, rows.outcome)
-        return Statistics({"gram": pack(gram), "moment": moment, "square": weights @ rows.outcome**2})

@@ -71,6 +71,11 @@ def subsampled(name: str) -> str:
     return f"{name}/subsampled"
 
 
+def first_stage(name: str, share: float) -> str:
+    """The stage of the first minimisation: subsampled if the share is below one."""
+    return name if share == 1.0 else subsampled(name)
+
+
 class Subsampled(Stage):
     """The statistics of another stage, computed from a subsample of each site's people."""
 

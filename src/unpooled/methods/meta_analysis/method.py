@@ -17,6 +17,7 @@ from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
+from unpooled.study.family import Family
 
 
 class MetaAnalysisMethod:
@@ -34,6 +35,9 @@ class MetaAnalysisMethod:
 
     def context(self, settings: MetaAnalysisSettings, scaling: Scaling, seed: int) -> AIPWContext:
         return AIPWContext(len(scaling.mean), scaling.sites, scaling.outcome_sd)
+
+    def outcome_model(self, settings: MetaAnalysisSettings, family: Family) -> str:
+        return "by its mean; its distribution is not modelled"
 
     def stages(self, settings: MetaAnalysisSettings, context: AIPWContext) -> dict[str, Stage]:
         return {"outcome": SiteOutcome(), "treatment": SiteTreatment(), "scores": Scores(settings.trim)}

@@ -15,8 +15,8 @@ from unpooled.maths.streams import stream
 from unpooled.methods.causal_fi.columns import layout_of
 from unpooled.methods.causal_fi.paper import mean_field
 from unpooled.methods.causal_fi.paper.entries import Entries, make_entries
-from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings, outcome_family
-from unpooled.models.outcome_family import ClosedFamily, Gaussian
+from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings
+from unpooled.models.outcome_family import Gaussian, Poisson, Probit, family_of
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import ANY, LINEAR, LOG, Bounds
@@ -29,7 +29,7 @@ class NetworkModel(eqx.Module):
     """p(u | y, w, x), p̂(u_mis | x, u_seen) and p̂(y | w, x, u)."""
 
     entries: Entries
-    family: ClosedFamily
+    family: Gaussian | Probit | Poisson
     start: Float[Array, ""]
     """The outcome's predictor for a network output of 0."""
 
@@ -72,7 +72,8 @@ def _own(heads: Float[Array, "2 n ..."], rows: Rows) -> Float[Array, "n ..."]:
 
 def make_model(context: CausalFIContext) -> NetworkModel:
     """The model of a study, identical at the coordinator and at the sites."""
-    family = outcome_family(context)
+    family = family_of(context.family, context.outcome_mean, context.outcome_sd)
+    assert isinstance(family, Gaussian | Probit | Poisson)
     return NetworkModel(make_entries(layout_of(context)), family, jnp.asarray(family.start()))
 
 

@@ -17,7 +17,7 @@ from unpooled.methods.causal_rff.classes.em import Learned, most_classes
 from unpooled.methods.causal_rff.classes.log_likelihoods import as_draws
 from unpooled.methods.causal_rff.classes.mixture import Mixture
 from unpooled.methods.causal_rff.fit import CandidateFit, noise_sd
-from unpooled.models.mixing import required_draws
+from unpooled.models.chain_checks import required_draws
 from unpooled.optimise.procedure import Procedure, side_by_side
 from unpooled.protocol.records import Draws
 

@@ -36,7 +36,7 @@ from unpooled.methods.causal_rff.classes.mixture import (
     outcome_counts,
     treatment_counts,
 )
-from unpooled.models.mixing import Mixing, measure
+from unpooled.models.chain_checks import Mixing, measure
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.records import Draws, Parameters
 

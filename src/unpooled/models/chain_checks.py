@@ -44,13 +44,13 @@ class Mixing(NamedTuple):
         longer = f"; allow more by `{setting}`, or distrust the intervals"
         mixed, many = self.largest <= LARGEST_RHAT, self.effective >= self.required
         return (
-            Check(
-                "convergence", mixed, round(self.largest, 4), LARGEST_RHAT,
+            Check.at_most(
+                "convergence", self.largest, LARGEST_RHAT,
                 f"largest R̂ of the chains over {self.sweeps} sweeps, that of the {worst}"
                 + ("" if mixed else f": the chains have not mixed{longer}"),
             ),
-            Check(
-                "effective draws", many, round(self.effective, 1), round(self.required, 1),
+            Check.at_least(
+                "effective draws", self.effective, self.required,
                 f"independent draws to which the {self.sweeps} sweeps of the average effect are equivalent"
                 + ("" if many else longer),
             ),

@@ -9,14 +9,15 @@ import pytest
 
 import unpooled as up
 from unpooled.errors import FailedCheckWarning
+from unpooled.methods.causal_fi import importance
 from unpooled.methods.causal_fi.chain import Sizes, begin
 from unpooled.methods.causal_fi.columns import make_layout
-from unpooled.methods.causal_fi.sampling import Length, monitored
+from unpooled.methods.causal_fi.posterior_sample import Length, monitored
 from unpooled.methods.causal_fi.structures import STRUCTURES
 from unpooled.methods.causal_rff.classes import gibbs
 from unpooled.methods.causal_rff.classes.log_likelihoods import ClassLogLikelihoods
 from unpooled.methods.causal_rff.classes.mixture import Counts
-from unpooled.models.mixing import measure, required_draws
+from unpooled.models.chain_checks import measure, required_draws
 from unpooled.models.outcome_family import Gaussian
 from unpooled.protocol.records import IncompleteColumn
 
@@ -89,14 +90,15 @@ def test_what_is_monitored_of_classes_does_not_depend_on_their_labels() -> None:
     np.testing.assert_allclose(found["average effect"], effect)
 
 
-def clinics() -> dict[str, pd.DataFrame]:
-    """One strong confounder, missing for half of the people; the effect is 1."""
+def clinics(missing: float = 0.5, people: int = 100) -> dict[str, pd.DataFrame]:
+    """One strong confounder, missing for half of the people or more; the effect is 1."""
     rng, frames = np.random.default_rng(5), {}
     for site in ("north", "south"):
-        x, u = rng.standard_normal((2, 100))
-        w = (u + rng.standard_normal(100) > 0.0).astype(int)
-        y = w + 2.0 * u + 0.5 * x + rng.standard_normal(100)
-        frames[site] = pd.DataFrame({"x": x, "u": np.where(rng.random(100) < 0.5, np.nan, u), "w": w, "y": y})
+        x, u = rng.standard_normal((2, people))
+        w = (u + rng.standard_normal(people) > 0.0).astype(int)
+        y = w + 2.0 * u + 0.5 * x + rng.standard_normal(people)
+        seen = np.where(rng.random(people) < missing, np.nan, u)
+        frames[site] = pd.DataFrame({"x": x, "u": seen, "w": w, "y": y})
     return frames
 
 
@@ -113,3 +115,14 @@ def test_a_fit_samples_until_it_has_mixed_and_says_if_it_has_not() -> None:
     assert len(long.ate_draws()) == len(short.ate_draws()) == 60
     lower, upper = long.ate_interval()
     assert lower < 1.0 < upper
+
+
+@pytest.mark.slow
+def test_with_little_observed_importance_sampling_passes_in_few_rounds() -> None:
+    study = up.Study(treatment="w", outcome="y", covariates=["x"], incomplete=["u"])
+    settings, frames = {"seed": 1, "structure": "linear"}, clinics(0.9, people=200)
+    weighted = up.CausalFI(**settings).fit(study, frames)
+    taken = weighted.result_.fit_diagnostics["importance"]
+    assert all(weighted.checks()["passed"].tolist())
+    assert taken["effective_points"] >= importance.FEWEST
+    assert len(weighted.result_.rounds) < 70  # 47 if chains mix at once

@@ -1,0 +1,188 @@
+"""Predictions of held-out people: the weights of the structures, and the calibration of individual effects.
+
+Every structure is fitted without each fold. The sites then predict the people of a fold by the fit without
+it, first by the posterior mean to weight the structures, then with the spread of the weighted prediction to
+count outcomes that are far from it. The second question travels with the Hessian's and takes no round.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.optimize import minimize
+
+from unpooled.disclosure.effective_people import spread_out
+from unpooled.methods.fedci.bounds import WEIGHTS
+from unpooled.methods.fedci.effects import WeightDraws, as_sent, factual, outcome_variance
+from unpooled.methods.fedci.laplace import weights_and_shifts
+from unpooled.methods.fedci.ridge import Ridges, fixed_parameters
+from unpooled.methods.fedci.stages import Evidence, arm_indicators, in_use
+from unpooled.models.calibration import Calibration, exceedances, odds
+from unpooled.optimise.objective import Minima
+from unpooled.optimise.procedure import Procedure, ask
+from unpooled.protocol.batch import one_by_one
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Parameters
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import LOGIT, Bounds, Stage, union
+
+NEGLIGIBLE = 0.02
+"""Structures with a smaller stacking weight are dropped."""
+PREDICTIVE_DRAWS = 16
+"""Draws of the weights from which the spread of a prediction is computed."""
+
+
+class HeldOutErrors(Stage):
+    """Cross-products of the structures' prediction errors on held-out people, for stacking."""
+
+    evidences: tuple[Evidence, ...]
+    reveals: ClassVar[str] = "per arm: summed squared prediction errors, and number of people"
+
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        errors = jnp.stack([rows.outcome - mean for mean, _ in _each(self.evidences, parameters, rows)])
+        weights = arm_indicators(rows.treatment).T * rows.present
+        control, treated = (spread_out(errors, arm, rows.least) for arm in weights)
+        errors = jnp.where(rows.treatment > 0.5, treated, control)
+        products = jnp.einsum("an,in,jn->aij", weights, errors, errors)
+        return Statistics({"products": products, "count": jnp.sum(weights, axis=1)})
+
+    def bounds(self) -> Bounds:
+        return _bounds(self.evidences)
+
+
+class HeldOutDistances(Stage):
+    """How many held-out outcomes are further from the weighted prediction than a number of its sds."""
+
+    evidences: tuple[Evidence, ...]
+    reveals: ClassVar[str] = (
+        "for sums over sites, by arm: how many held-out outcomes, weighted by the odds of treatment, are "
+        "further from their prediction than each of 34 numbers of sds"
+    )
+
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        fixed = parameters.fixed
+        means, variances = zip(*_each(self.evidences, parameters, rows), strict=True)
+        means, share = jnp.stack(means), fixed["share"]
+        mean = share @ means
+        variance = share @ (jnp.stack(variances) + (means - mean) ** 2)
+        chances = odds(fixed["log_odds"][jnp.maximum(rows.fold, 0)], rows.covariates)
+        return Statistics(exceedances((rows.outcome - mean) / jnp.sqrt(variance), chances, rows))
+
+    def bounds(self) -> Bounds:
+        return {**_bounds(self.evidences), "share": (0.0, 1.0), "log_odds": LOGIT}
+
+
+def _bounds(evidences: tuple[Evidence, ...]) -> Bounds:
+    return {**union(*(one.structure.bounds() for one in evidences)), **WEIGHTS}
+
+
+def _each(
+    evidences: tuple[Evidence, ...], parameters: Parameters, rows: Rows
+) -> list[tuple[Float[Array, " n"], Float[Array, " n"]]]:
+    """Mean and variance of everybody's outcome in their own arm under each structure, fitted without them."""
+    asked = zip(evidences, parameters.fixed["fitted"], parameters.per_site["site_shift"], strict=True)
+    return [_predicted(evidence, fitted, shift, rows) for evidence, fitted, shift in asked]
+
+
+def _predicted(evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> tuple[Array, Array]:
+    def without(leaves: tuple[Array, Arrays, Array, Array]) -> Float[Array, "2 n"]:
+        fold, free, beta, own = leaves
+        weights = in_use(rows, {"fold": fold})
+        draws = as_sent(evidence, WeightDraws(free, beta, own), rows, weights)
+        each = factual(evidence, draws, rows, weights)
+        spread = jnp.var(each, axis=0) + outcome_variance(evidence, free, rows, weights)
+        return jnp.stack([each.mean(axis=0), spread])
+
+    folds = jnp.arange(fitted["beta"].shape[0])
+    found = jax.lax.map(without, (folds, fitted["free"], fitted["beta"], shift))
+    mean, variance = jnp.take_along_axis(found, jnp.maximum(rows.fold, 0)[None, None, :], axis=0)[0]
+    return mean, variance
+
+
+def stack(
+    evidences: dict[str, Evidence], minima: dict[str, Minima], held: np.ndarray, starts: list[Ridges]
+) -> Procedure[dict[str, float]]:
+    """Stacking weights of the structures from their held-out squared errors."""
+    asked = _question(evidences, minima, held, starts, None)
+    reply = yield from ask("held_out", asked)
+    products, count = reply.summed["products"][0], reply.summed["count"][0]
+    # Both arms have equal weight, whatever their sizes: the effect depends on both equally.
+    weights = simplex_weights(np.mean(products / count[:, None, None], axis=0))
+    kept = {
+        name: float(weight) for name, weight in zip(evidences, weights, strict=True) if weight > NEGLIGIBLE
+    }
+    return {name: weight / sum(kept.values()) for name, weight in kept.items()}
+
+
+def simplex_weights(errors: np.ndarray) -> np.ndarray:
+    """Non-negative weights with sum one that minimise wᵀEw, the squared error of the weighted prediction."""
+    size = len(errors)
+    scale = np.trace(errors) / size
+    result = minimize(
+        lambda w: w @ errors @ w / scale,
+        np.full(size, 1.0 / size),
+        jac=lambda w: 2.0 * errors @ w / scale,
+        bounds=[(0.0, 1.0)] * size,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1.0, "jac": lambda w: np.ones(size)},
+        method="SLSQP",
+    )
+    return result.x
+
+
+def calibrate(
+    evidences: dict[str, Evidence],
+    minima: dict[str, Minima],
+    held: np.ndarray,
+    starts: list[Ridges],
+    weights: dict[str, float],
+    seed: int,
+) -> Procedure[Calibration | None]:
+    """The distances of held-out outcomes from the weighted prediction: one round.
+
+    None if no fold was held out, or if the sites are too small to tell.
+    """
+    if len(held) == 1:
+        return None
+    asked = _question(evidences, minima, held, starts, seed)
+    log_odds = np.stack([ridge.log_odds for ridge in starts])
+    share = np.array([[weights.get(name, 0.0) for name in evidences]])
+    fixed = {**asked.fixed, "share": share, "log_odds": log_odds[None, 1:]}
+    reply = yield from ask("held_out/distances", Parameters(fixed=fixed, per_site=asked.per_site))
+    found = {name: np.asarray(value[0]) for name, value in reply.summed.items()}
+    calibration = Calibration(**found, log_odds=log_odds[0])
+    return calibration if calibration.known else None
+
+
+def _question(
+    evidences: dict[str, Evidence],
+    minima: dict[str, Minima],
+    held: np.ndarray,
+    starts: list[Ridges],
+    seed: int | None,
+) -> Parameters:
+    """The fits without each fold: the posterior mean of their weights, or draws if there is a seed."""
+    fitted, shifts, fixed = [], [], fixed_parameters(starts, held)
+    keys = None
+    if seed is not None:
+        many = jax.random.split(jax.random.key(seed), (len(held), PREDICTIVE_DRAWS))
+        keys = np.asarray(jax.random.key_data(many))
+    for name, evidence in evidences.items():
+        at = (minima[name].free, fixed, minima[name].statistics, keys)
+        beta, shift, _ = one_by_one(weights_and_shifts, at, evidence)
+        if keys is None:
+            beta, shift = beta[:, None], shift[:, None]
+        free, beta, shift = jax.tree.map(
+            lambda leaf: np.asarray(leaf)[None, 1:], (minima[name].free, beta, shift)
+        )
+        fitted.append({"free": free, "beta": beta})
+        shifts.append(by_site(shift))
+    return Parameters(fixed={"fitted": tuple(fitted)}, per_site={"site_shift": tuple(shifts)})
+
+
+def by_site(shift: np.ndarray) -> np.ndarray:
+    """Shifts [batch, …, site] as they are addressed to the sites, [batch, site, …]."""
+    return np.moveaxis(np.asarray(shift), -1, 1)

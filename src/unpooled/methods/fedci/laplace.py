@@ -1,0 +1,166 @@
+"""Hyperparameters about their posterior mode: the Hessian there, and draws from the Laplace approximation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+from scipy.linalg import solve_triangular
+from scipy.stats import chi2
+
+from unpooled.maths.pareto import pareto_shape
+from unpooled.maths.regression import draw
+from unpooled.methods.fedci.bounds import limits_of
+from unpooled.methods.fedci.model import Structure
+from unpooled.methods.fedci.ridge import Ridges, fixed_parameters
+from unpooled.methods.fedci.settings import FedCISettings
+from unpooled.methods.fedci.stages import Evidence
+from unpooled.methods.fedci.subsample import first_stage, refine
+from unpooled.optimise.objective import Minima, curvature, flatten, ravel
+from unpooled.optimise.procedure import Procedure, ask
+from unpooled.protocol.batch import one_by_one
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Parameters
+from unpooled.protocol.stage import Bounds
+
+DEGREES = 5
+"""Degrees of freedom of the t distribution from which hyperparameters are drawn."""
+PLAUSIBLE = 0.999
+"""Probability of the region about the mode from which draws are kept."""
+LOOSEST = 0.5
+"""Minimum prior precision in any direction of the hyperparameter space."""
+
+
+class PosteriorMode(NamedTuple):
+    """The posterior mode of the hyperparameters, the objective there, and the precision about it."""
+
+    free: Arrays
+    value: float
+    precision: np.ndarray
+
+
+def weights_and_shifts(
+    leaves: tuple[Arrays, Arrays, Statistics, Array | None], evidence: Evidence
+) -> tuple[Array, Array, Array]:
+    """β and g under one θ, J draws if keys are given, otherwise the posterior mean; and the objective."""
+    free, fixed, statistics, keys = leaves
+    asked = Parameters(free, fixed)
+    fitted = evidence.posterior(asked, statistics)
+    value = -fitted.log_evidence - evidence.structure.log_prior(free, fixed)
+    if keys is None:
+        return *evidence.weights(asked, draw(fitted, None)), value
+    many = jax.random.wrap_key_data(keys)
+    return *jax.lax.map(lambda key: evidence.weights(asked, draw(fitted, key)), many), value
+
+
+def posterior_mode(
+    name: str, evidence: Evidence, minima: Minima, start: Ridges, settings: FedCISettings, share: float
+) -> Procedure[PosteriorMode]:
+    """The mode and its precision; after a subsample, the minimum is refined on all people."""
+    best, value = jax.tree.map(lambda leaf: leaf[0], minima.free), minima.values[0]
+    fixed = _of_all(replace(start, rows=share * start.rows))
+    hessian = yield from curvature(first_stage(name, share), evidence, best, fixed, two_sided=True)
+    prior = prior_curvature(evidence.structure, best, fixed)
+    if share < 1.0:
+        hessian = prior + (hessian - prior) / share
+        refined = yield from refine(name, evidence, best, hessian, _of_all(start), settings.tolerance)
+        best, value = jax.tree.map(lambda leaf: leaf[0], refined.free), refined.values[0]
+    return PosteriorMode(best, float(value), precision_of(hessian, prior))
+
+
+def _of_all(start: Ridges) -> Arrays:
+    """Fixed parameters of the fit to all people."""
+    return jax.tree.map(lambda leaf: leaf[0], fixed_parameters([start], np.array([-1])))
+
+
+def precision_of(hessian: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Prior plus likelihood curvature, with negative likelihood curvature set to zero, so that no direction
+    has a wider spread than under the prior."""
+    return _not_below(prior, LOOSEST) + _not_below(hessian - prior, 0.0)
+
+
+def _not_below(matrix: np.ndarray, least: float) -> np.ndarray:
+    """The matrix with its eigenvalues raised to at least `least`."""
+    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+    return (vectors * np.maximum(values, least)) @ vectors.T
+
+
+def prior_curvature(structure: Structure, free: Arrays, fixed: Arrays) -> np.ndarray:
+    """The Hessian of −log prior, computed at the coordinator without the sites."""
+    return np.asarray(_prior_curvature(structure, free, fixed))
+
+
+@jax.jit
+def _prior_curvature(structure: Structure, free: Arrays, fixed: Arrays) -> jax.Array:
+    flat, unravel = ravel_pytree(free)
+    return jax.hessian(lambda point: -structure.log_prior(unravel(point), fixed))(flat)
+
+
+class HyperparameterDraws(NamedTuple):
+    """Draws of hyperparameters, weights and shifts, and how well they represent the posterior."""
+
+    draws: Arrays
+    replaced: float
+    """Share of the hyperparameters that were replaced because they are implausible."""
+    pareto_shape: float
+    """k̂ of their importance ratios; NaN if there are few."""
+
+
+def draw_hyperparameters(
+    name: str, evidence: Evidence, mode: PosteriorMode, start: Ridges, settings: FedCISettings, seed: int
+) -> Procedure[HyperparameterDraws]:
+    """Draw hyperparameters from the Laplace approximation, weights and shifts from their exact posterior."""
+    per_theta = evidence.structure.draws_per_theta
+    count = -(-settings.draws // per_theta)
+    free = draw_about(mode.free, mode.precision, count, seed, evidence.structure.bounds())
+    many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), _of_all(start))
+    statistics = yield from ask(name, Parameters(free, many))
+    keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))
+    beta, shift, values = one_by_one(weights_and_shifts, (free, many, statistics, keys), evidence)
+    noise = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), count)
+    shape = pareto_shape(-np.asarray(values) - log_proposal(free, mode))
+    likely = plausible(np.asarray(values), mode)
+    free, beta, shift = jax.tree.map(
+        lambda leaf: np.asarray(leaf)[np.resize(likely, count)], (free, beta, shift)
+    )
+    drawn = {"free": free, "beta": beta, "shift": shift, "key": np.asarray(jax.random.key_data(noise))}
+    return HyperparameterDraws(drawn, 1.0 - len(likely) / count, shape)
+
+
+def plausible(values: np.ndarray, mode: PosteriorMode) -> np.ndarray:
+    """Indices of the draws whose objective is not far above that of the mode.
+
+    Twice the difference is χ² distributed if the posterior is normal. The tails of the t distribution, and a
+    posterior that is not normal, give draws beyond its 99.9 % point, which would dominate means and sds. At
+    least the better half is kept.
+    """
+    lowest = min(mode.value, float(np.min(values)))
+    furthest = 0.5 * chi2.ppf(PLAUSIBLE, len(mode.precision))
+    found = np.flatnonzero(values - lowest <= furthest)
+    return found if 2 * len(found) >= len(values) else np.sort(np.argsort(values)[: -(-len(values) // 2)])
+
+
+def draw_about(
+    mode: Arrays, precision: np.ndarray, count: int, seed: int, bounds: Bounds | None = None
+) -> Arrays:
+    """Draw θ ~ t(θ̂, precision⁻¹), clipped to the bounds; the t distribution allows for tails heavier than the
+    curvature implies."""
+    flat, unravel = flatten(jax.tree.map(lambda leaf: np.asarray(leaf)[None], mode))
+    rng = np.random.default_rng(seed)
+    normal = rng.standard_normal((count, flat.shape[1]))
+    student = normal * np.sqrt(DEGREES / rng.chisquare(DEGREES, (count, 1)))
+    # If CCᵀ is the precision, C⁻ᵀz has its inverse as covariance.
+    deviation = solve_triangular(np.linalg.cholesky(precision), student.T, lower=True, trans=1).T
+    drawn = flat + deviation
+    return unravel(drawn if bounds is None else np.clip(drawn, *limits_of(bounds, mode)))
+
+
+def log_proposal(free: Arrays, mode: PosteriorMode) -> np.ndarray:
+    """Log density of the t distribution from which `draw_about` draws, up to a constant."""
+    centre, _ = flatten(jax.tree.map(lambda leaf: np.asarray(leaf)[None], mode.free))
+    scaled = (ravel(free) - centre) @ np.linalg.cholesky(mode.precision)
+    return -0.5 * (DEGREES + scaled.shape[1]) * np.log1p(np.sum(scaled**2, axis=1) / DEGREES)

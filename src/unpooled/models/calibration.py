@@ -1,0 +1,137 @@
+"""Calibration of individual effects by held-out outcomes.
+
+A site predicts the outcome of people whom a fit has not seen, and counts how many lie further from their
+prediction than a number of sds. The counts are weighted by the odds of being in the other arm, because it is
+these people whose outcome in this arm has to be predicted. They give
+
+- a scale: by how much prediction intervals must be stretched to cover as often as they say;
+- conformal intervals (Lei and Candès 2021), which cover whether or not the outcome model is right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.stats import norm
+
+from unpooled.disclosure.effective_people import TINY, capped, effective_people
+from unpooled.protocol.records import Check, Record
+from unpooled.protocol.rows import Rows
+
+THRESHOLDS = np.array([*np.arange(0.5, 3.01, 0.1).round(2), 3.25, 3.5, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0])
+"""Numbers of sds beyond which people are counted."""
+LARGEST_ODDS = 99.0
+"""Odds of treatment are kept between one in this number and this number."""
+LEVEL = 0.95
+"""Level of the intervals at which the scale and the check are computed."""
+SHRUNK = 100.0
+"""Number of people at which the logarithm of the scale is halved; a quantile of few people is uncertain."""
+LOWEST, ERRORS = 0.9, 2.5
+"""Smallest share of held-out outcomes within their 95 % intervals that passes the check; with few people
+it is that many standard errors below 95 %."""
+
+
+def odds(coefficients: Float[Array, " f"], covariates: Float[Array, "n d"]) -> Float[Array, " n"]:
+    """The odds of treatment, from coefficients of [1, x]."""
+    logit = coefficients[..., 0] + jnp.sum(covariates * coefficients[..., 1:], axis=-1)
+    return jnp.exp(jnp.clip(logit, -np.log(LARGEST_ODDS), np.log(LARGEST_ODDS)))
+
+
+def exceedances(
+    errors: Float[Array, " n"], chances: Float[Array, " n"], rows: Rows
+) -> dict[str, Float[Array, "2 t"]]:
+    """By arm, the weights of all people and of those whose standardised error is beyond each threshold.
+
+    `chances` are the odds of treatment. With limits, a threshold is left out unless enough people are between
+    it and the one before, and beyond it.
+    """
+    arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * rows.present
+    weight = capped(arms * jnp.stack([chances, 1.0 / chances]), rows.least)
+    beyond = (jnp.abs(errors) > jnp.asarray(THRESHOLDS)[:, None]).astype(float)
+    kept = jax.vmap(_kept, (0, None, None))(weight, beyond, rows.least)
+    total = weight.sum(axis=1, keepdims=True)
+    squares = (weight**2).sum(axis=1, keepdims=True)
+    return {"beyond": kept * (weight @ beyond.T), "total": kept * total, "squares": kept * squares}
+
+
+def _kept(weight: Float[Array, " n"], beyond: Float[Array, "t n"], least: Array) -> Float[Array, " t"]:
+    """1 for thresholds at which the people since the last such one, and those beyond, are enough; else 0."""
+
+    def next_threshold(inside: Array, further: Array) -> tuple[Array, Array]:
+        between, outside = weight * inside * (1.0 - further), weight * further
+        both = jnp.minimum(effective_people(between), effective_people(outside))
+        keep = jnp.where(least > 0.0, both > least, True)
+        return jnp.where(keep, further, inside), keep.astype(float)
+
+    return jax.lax.scan(next_threshold, (weight > TINY).astype(float), beyond)[1]
+
+
+@dataclass(frozen=True)
+class Calibration(Record):
+    """Held-out errors over all sites, [arm, threshold], and the log odds of treatment in standard units."""
+
+    beyond: np.ndarray
+    total: np.ndarray
+    squares: np.ndarray
+    """Sum of the squared weights."""
+    log_odds: np.ndarray
+    """Coefficients of [1, x]."""
+
+    @property
+    def known(self) -> bool:
+        """Whether any site could tell."""
+        return bool(np.all(self.total.max(axis=1) > 0.0))
+
+    @property
+    def people(self) -> np.ndarray:
+        """By arm, the effective number of held-out people."""
+        return self.total.max(axis=1) ** 2 / np.maximum(self.squares.max(axis=1), TINY)
+
+    def share_within(self, level: float = LEVEL) -> np.ndarray:
+        """By arm, the share of held-out outcomes within prediction intervals of this level."""
+        limit = norm.ppf(0.5 + 0.5 * level)
+        return 1.0 - np.array([np.interp(limit, *arm) for arm in self._tails()])
+
+    def scale(self) -> np.ndarray:
+        """By arm, the factor by which prediction intervals must be stretched, shrunk towards 1."""
+        found = [np.interp(LEVEL - 1.0, -tail, at) for at, tail in self._tails()]
+        people = self.people
+        return (np.array(found) / norm.ppf(0.5 + 0.5 * LEVEL)) ** (people / (people + SHRUNK))
+
+    def _tails(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """By arm, thresholds and the shares beyond them, which do not increase."""
+        found = []
+        for beyond, total in zip(self.beyond, self.total, strict=True):
+            known = total > 0.0
+            share = np.minimum.accumulate(beyond[known] / total[known])
+            found.append((np.append(0.0, THRESHOLDS[known]), np.append(1.0, share)))
+        return found
+
+    def quantile(self, arm: np.ndarray, chances: np.ndarray, alpha: float) -> np.ndarray:
+        """How many sds an outcome in the given arm may be away, for people with these odds of treatment.
+
+        The smallest threshold beyond which there is at most a share `alpha` of the weights, where the person
+        themselves counts as beyond; infinite if there is none (weighted conformal prediction).
+        """
+        weight = np.where(arm == 0, chances, 1.0 / chances)[:, None]
+        beyond, total = self.beyond[arm], self.total[arm]
+        enough = (total > 0.0) & (beyond + weight <= alpha * (total + weight))
+        return np.where(enough.any(axis=1), THRESHOLDS[np.argmax(enough, axis=1)], np.inf)
+
+    def check(self) -> Check:
+        shares = self.share_within()
+        worse = int(np.argmin(shares))
+        error = np.sqrt(LEVEL * (1.0 - LEVEL) / max(float(self.people[worse]), 1.0))
+        least = float(min(LOWEST, LEVEL - ERRORS * error))
+        found = float(shares[worse])
+        return Check.at_least(
+            "held-out outcomes", found, least,
+            "Share of held-out outcomes within their 95 % prediction intervals, in the arm where it is "
+            "smaller. Below the threshold the outcome model is too sure of itself; intervals of individual "
+            "effects are stretched to make up for it, those of average and conditional effects are not.",
+            "effects of people",
+        )  # fmt: skip

@@ -1,0 +1,117 @@
+"""Held-out errors: their sums at the sites, the scale, and conformal intervals."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+from unpooled.methods.fedci.ridge import RIDGE, log_odds_of
+from unpooled.models.calibration import THRESHOLDS, Calibration, exceedances, odds
+from unpooled.protocol.rows import make_rows
+
+RNG = np.random.default_rng(8)
+N = 90
+ERRORS, CHANCES = RNG.standard_t(4, N), np.exp(0.7 * RNG.normal(size=N))
+TREATMENT = (RNG.random(N) < 0.4).astype(float)
+TREATED = (RNG.random(3000) < 0.3).astype(int)
+
+
+def _sums(least: float, errors: np.ndarray = ERRORS, chances: np.ndarray = CHANCES) -> dict[str, np.ndarray]:
+    nothing = np.zeros((N, 1))
+    rows = make_rows(nothing, TREATMENT, nothing[:, 0], fold=np.zeros(N), site=0, least=least)
+    extra = len(rows.present) - N
+    padded = [np.append(values, np.full(extra, 7.0)) for values in (errors, chances)]
+    return {name: np.asarray(found) for name, found in exceedances(*padded, rows).items()}
+
+
+def test_the_sums_are_those_of_a_loop_over_people() -> None:
+    found = _sums(0.0)
+    for arm in (0, 1):
+        for j, threshold in enumerate(THRESHOLDS):
+            total = beyond = 0.0
+            for i in range(N):
+                if TREATMENT[i] == arm:
+                    weight = CHANCES[i] if arm == 0 else 1.0 / CHANCES[i]
+                    total += weight
+                    beyond += weight * (abs(ERRORS[i]) > threshold)
+            np.testing.assert_allclose(found["total"][arm, j], total, rtol=1e-12)
+            np.testing.assert_allclose(found["beyond"][arm, j], beyond, rtol=1e-12)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.5])
+def test_with_limits_every_difference_of_two_sums_rests_on_enough_people(spread: float) -> None:
+    chances, least = np.exp(spread * RNG.normal(size=N)), 5.0
+    found, told = _sums(least, chances=chances), 0
+    for arm in (0, 1):
+        mine = arm == TREATMENT
+        kept = np.flatnonzero(found["total"][arm] > 0.0)
+        told += len(kept)
+        # Equal sums of weights and of people identify the groups between the thresholds that were sent.
+        edges = [-1.0, *THRESHOLDS[kept], np.inf]
+        for low, high in pairwise(edges):
+            group = mine & (np.abs(ERRORS) > low) & (np.abs(ERRORS) <= high)
+            assert not len(kept) or group.sum() > least
+    assert told
+
+
+def _calibration(errors: np.ndarray, weights: np.ndarray) -> Calibration:
+    beyond = np.array([weights[np.abs(errors) > threshold].sum() for threshold in THRESHOLDS])
+    total, squares = np.full_like(beyond, weights.sum()), np.full_like(beyond, np.sum(weights**2))
+    return Calibration(*(np.stack([one, one]) for one in (beyond, total, squares)), np.zeros(2))
+
+
+def test_a_quantile_is_that_of_weighted_conformal_prediction() -> None:
+    errors, weights = RNG.normal(size=400), np.exp(RNG.normal(size=400))
+    calibration = _calibration(errors, weights)
+    for own in (0.2, 1.0, 8.0):
+        # The person's weight is at infinity: the smallest error that all but alpha of the weights reach.
+        order = np.argsort(np.abs(errors))
+        reached = np.cumsum(weights[order]) / (weights.sum() + own)
+        exact = np.abs(errors)[order][np.argmax(reached >= 0.9)]
+        (found,) = calibration.quantile(np.array([0]), np.array([own]), 0.1)
+        assert found >= exact
+        assert found == THRESHOLDS[exact <= THRESHOLDS].min()
+        (other,) = calibration.quantile(np.array([1]), np.array([1.0 / own]), 0.1)
+        assert other == found
+
+
+def test_a_person_whom_nobody_resembles_has_an_infinite_interval() -> None:
+    calibration = _calibration(RNG.normal(size=30), np.ones(30))
+    assert np.isinf(calibration.quantile(np.array([0]), np.array([99.0]), 0.05))
+
+
+@pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (0.7, True), (1.5, False)])
+def test_the_scale_is_the_factor_by_which_errors_are_too_large(factor: float, passed: bool) -> None:
+    errors = factor * norm.ppf((np.arange(20_000) + 0.5) / 20_000)
+    calibration = _calibration(errors, np.ones(20_000))
+    np.testing.assert_allclose(calibration.scale(), factor, rtol=0.02)
+    expected = 2.0 * norm.cdf(norm.ppf(0.975) / factor) - 1.0
+    np.testing.assert_allclose(calibration.share_within(), expected, atol=0.004)
+    assert calibration.check().passed == passed
+
+
+def test_with_few_people_the_scale_is_near_one_and_chance_does_not_fail_the_check() -> None:
+    errors = 1.5 * norm.ppf((np.arange(10) + 0.5) / 10)
+    calibration = _calibration(errors, np.ones(10))
+    assert np.all(np.abs(np.log(calibration.scale())) < 0.25 * np.log(1.5))
+    assert calibration.check().passed
+
+
+def test_odds_are_kept_within_bounds() -> None:
+    found = odds(np.array([0.5, 2.0]), np.array([[0.0], [1.0], [50.0], [-50.0]]))
+    np.testing.assert_allclose(found, [np.exp(0.5), np.exp(2.5), 99.0, 1.0 / 99.0], rtol=1e-12)
+
+
+def test_log_odds_are_those_of_a_linear_discriminant() -> None:
+    x = RNG.normal(size=(3000, 3)) + TREATED[:, None] * np.array([0.5, -0.3, 0.0])
+    features = np.column_stack([np.ones(3000), x])
+    gram = np.stack([features[arm == TREATED].T @ features[arm == TREATED] for arm in (0, 1)])
+    expected = LinearDiscriminantAnalysis().fit(x, TREATED)
+    found = log_odds_of(gram)
+    slack = 3.0 * RIDGE / 3000
+    np.testing.assert_allclose(found[1:], expected.coef_[0], atol=slack)
+    np.testing.assert_allclose(found[0], expected.intercept_[0], atol=slack)
