@@ -5,7 +5,8 @@
 A case is simulated as often as there are fits, each time with another seed, and fitted by one method with its
 defaults. One line is printed: coverage of the population's and of the sample's average effect with their
 Monte Carlo errors, bias of the average effect, root mean squared error, coverage and mean width of the
-conditional effects of the sites' people, share of fits in which a check failed, rounds, and seconds.
+conditional effects of the sites' people, share of fits in which some check and each check failed, rounds,
+and seconds.
 """
 
 from __future__ import annotations
@@ -123,7 +124,11 @@ def one_fit(case: Case, method: str, settings: dict[str, Any], seed: int) -> dic
     seconds = time.perf_counter() - start
     large = np.random.default_rng(0).standard_normal((200_000, case.covariates))
     found = {"seconds": seconds, "rounds": model.result_.cost.rounds}
-    found["failed"] = float(not model.checks()["passed"].all())
+    checks = model.checks()
+    found["failed"] = float(not checks["passed"].all())
+    found |= {
+        f"failed: {name}": float(not ok) for name, ok in zip(checks["name"], checks["passed"], strict=True)
+    }
     truths = {"population": case.effect(large).mean(), "sample": effect.mean()}
     counts = np.array(model.result_.counts)
     for name, truth in truths.items():
@@ -158,6 +163,7 @@ def main() -> None:
     ]
     table = pd.DataFrame(rows)
     errors = table.std() / np.sqrt(len(table))
+    table = table.loc[:, (table != 0.0).any() | ~table.columns.str.startswith("failed: ")]
     cells = [f"{name} {table[name].mean():.3f} ({errors[name]:.3f})" for name in table]
     print(given.case, given.method, given.settings, f"{len(table)} fits:", ", ".join(cells), flush=True)
 

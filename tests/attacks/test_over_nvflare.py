@@ -67,6 +67,7 @@ def test_basis_functions_that_are_spikes(stage: Rehearsal) -> None:
         free = {
             "arms": arms,
             "linear": arms,
+            "propensity_slope": np.zeros(1),
             "shift": arms,
             "noise": np.zeros((1, 2)),
             "closeness": np.zeros(1),

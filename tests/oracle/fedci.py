@@ -168,8 +168,7 @@ class Setting:
     shifts: bool
     coupled: bool = True
     propensity: np.ndarray | None = None
-    """A direction along which the slope, the same in both coupled arms, has a prior of its own."""
-    propensity_sd: float = 0.0
+    """A direction along which the slope, the same in both coupled arms, has a scale of its own."""
     intercept_sd: float = 3.0
     basis_jitter: float = 1e-8
     site_jitter: float = 1e-6
@@ -262,7 +261,7 @@ def _base(free: Free, setting: Setting, linear: np.ndarray) -> list[Process]:
         return np.outer(left.covariates @ setting.propensity, right.covariates @ setting.propensity)
 
     arms = np.ones((2, 2)) if setting.coupled else np.eye(2)
-    return [*found, Process(setting.propensity_sd**2 * arms, along)]
+    return [*found, Process(np.exp(2.0 * free["propensity_slope"]) * arms, along)]
 
 
 def _shifts(free: Free, setting: Setting, arms: np.ndarray) -> Process:

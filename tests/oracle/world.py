@@ -20,7 +20,7 @@ from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.maths.kernels import JITTER
 from unpooled.maths.streams import stream
 from unpooled.methods.fedci import METHOD
-from unpooled.methods.fedci.model import GRID, INTERCEPT_SD, PROPENSITY_SD
+from unpooled.methods.fedci.model import GRID, INTERCEPT_SD
 from unpooled.methods.fedci.settings import FedCIContext
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence
 from unpooled.methods.method import with_settings
@@ -122,7 +122,6 @@ class World:
             shifts=self.settings.inter_dependency,
             coupled=self.settings.arms_coupled,
             propensity=None if self.name == "paper" else PROPENSITY,
-            propensity_sd=PROPENSITY_SD,
             intercept_sd=INTERCEPT_SD,
             basis_jitter=JITTER,
             noise_jitter=1e-8 if kernel else 0.0,

@@ -30,6 +30,7 @@ FREE = {
     "length": np.array([0.2]),
     "arms": np.array([-0.3, 0.0, -0.1]),
     "linear": np.array([-1.0, 0.0, -1.0]),
+    "propensity_slope": np.array(0.0),
     "noise": np.array([-0.7, -0.7]),
 }
 RNG = np.random.default_rng(4)

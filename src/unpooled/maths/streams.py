@@ -26,6 +26,7 @@ STREAMS = {
     "observed frequencies": 13,
     "index starts": 20,
     "importance points": 21,
+    "unexplained effects": 22,
     # JAX keys, asked for by `stream_key`.
     "class keys": 7,
     "latent keys": 11,

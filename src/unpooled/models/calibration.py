@@ -6,6 +6,9 @@ these people whose outcome in this arm has to be predicted. They give
 
 - a scale: by how much prediction intervals must be stretched to cover as often as they say;
 - conformal intervals (Lei and Candès 2021), which cover whether or not the outcome model is right.
+
+The noise of the two arms is compared between people with the same covariates. If it differs, effects differ
+between people by more than the model attributes to covariates.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ LEVEL = 0.95
 """Level of the intervals at which the scale and the check are computed."""
 SHRUNK = 100.0
 """Number of people at which the logarithm of the scale is halved; a quantile of few people is uncertain."""
+NOISE_RATIO = 1.05
+"""Largest ratio of the arms' noise variances that passes, at the lower end of its interval."""
 LOWEST, ERRORS = 0.9, 2.5
 """Smallest share of held-out outcomes within their 95 % intervals that passes the check; with few people
 it is that many standard errors below 95 %."""
@@ -58,6 +63,23 @@ def exceedances(
     return {"beyond": kept * (weight @ beyond.T), "total": kept * total, "squares": kept * squares}
 
 
+def arm_variances(
+    squares: Float[Array, " n"], chances: Float[Array, " n"], rows: Rows
+) -> dict[str, Float[Array, "2 4"]]:
+    """By arm, what a mean of squared errors and its standard error are computed from.
+
+    The sums are those of weights, squared weights, weighted squares, and squared weighted squares. People are
+    weighted by the propensity of the other arm (overlap weights), so that both arms have the same covariates;
+    noise that depends on covariates is then the same in both.
+    """
+    arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * rows.present
+    other = jnp.stack([chances, jnp.ones_like(chances)]) / (1.0 + chances)
+    weight = capped(arms * other, rows.least)
+    values = capped(weight * squares, rows.least)
+    sums = (weight, weight**2, values, values**2)
+    return {"noise": jnp.stack([one.sum(axis=1) for one in sums], axis=1)}
+
+
 def _kept(weight: Float[Array, " n"], beyond: Float[Array, "t n"], least: Array) -> Float[Array, " t"]:
     """1 for thresholds at which the people since the last such one, and those beyond, are enough; else 0."""
 
@@ -71,6 +93,38 @@ def _kept(weight: Float[Array, " n"], beyond: Float[Array, "t n"], least: Array)
 
 
 @dataclass(frozen=True)
+class NoiseOfArms:
+    """The noise variance of each arm, and the standard error of the logarithm of their ratio."""
+
+    variance: np.ndarray
+    error: float
+
+    @property
+    def least_ratio(self) -> float:
+        """How many times larger the larger variance is: lower end of a 95 % interval."""
+        apart = abs(np.log(self.variance[1] / self.variance[0]))
+        return float(np.exp(apart - norm.ppf(0.975) * self.error))
+
+    @property
+    def unexplained(self) -> float:
+        """The sd of the effects that covariates do not explain, if it is all that the arms differ by."""
+        if self.least_ratio <= NOISE_RATIO:
+            return 0.0
+        return float(np.sqrt(abs(self.variance[1] - self.variance[0])))
+
+    def check(self) -> Check:
+        return Check.at_most(
+            "noise of the arms", self.least_ratio, NOISE_RATIO,
+            "How many times more the outcome varies in one arm than in the other, given the covariates: "
+            "lower end of a 95 % interval of the ratio of variances. Up to the threshold, both arms have "
+            "about the same noise. Above it, effects differ between people by more than the model attributes "
+            "to covariates, for example by a sharp interaction. Intervals of conditional effects are widened "
+            "by the difference; average effects do not depend on it.",
+            "effects of people",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Calibration(Record):
     """Held-out errors over all sites, [arm, threshold], and the log odds of treatment in standard units."""
 
@@ -78,8 +132,20 @@ class Calibration(Record):
     total: np.ndarray
     squares: np.ndarray
     """Sum of the squared weights."""
+    noise: np.ndarray
+    """Sums over the arm's people, from which its noise is computed (`arm_variances`)."""
     log_odds: np.ndarray
     """Coefficients of [1, x]."""
+    continuous: bool
+    """Whether the outcome is continuous. Only then are errors measured in sds of a normal distribution, by
+    the scale and by the checks; conformal intervals hold for any outcome."""
+
+    def noise_of_arms(self) -> NoiseOfArms:
+        """The noise variance of held-out outcomes in each arm."""
+        weight, squared, total, fourth = np.maximum(self.noise.T, TINY)
+        variance = total / weight
+        error = np.sqrt(np.maximum(fourth - variance**2 * squared, 0.0)) / total
+        return NoiseOfArms(variance, float(np.sqrt(np.sum(error**2))))
 
     @property
     def known(self) -> bool:
@@ -98,6 +164,8 @@ class Calibration(Record):
 
     def scale(self) -> np.ndarray:
         """By arm, the factor by which prediction intervals must be stretched, shrunk towards 1."""
+        if not self.continuous:
+            return np.ones(2)
         found = [np.interp(LEVEL - 1.0, -tail, at) for at, tail in self._tails()]
         people = self.people
         return (np.array(found) / norm.ppf(0.5 + 0.5 * LEVEL)) ** (people / (people + SHRUNK))

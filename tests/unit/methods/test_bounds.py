@@ -18,7 +18,7 @@ from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import MessageError
 from unpooled.methods.fedci import METHOD
 from unpooled.methods.fedci.bounds import ARMS, FIXED, MARGIN, WEIGHTS, limits_of
-from unpooled.methods.fedci.laplace import draw_about
+from unpooled.methods.fedci.laplace import PosteriorMode, about
 from unpooled.methods.fedci.subsample import Subsampled
 from unpooled.methods.method import with_settings
 from unpooled.protocol.messages import Ask, Together, Vjp
@@ -126,10 +126,13 @@ def test_draws_are_clipped_to_the_bounds() -> None:
     evidence = _stages("projection")["projection"]
     mode, bounds = _start(evidence), evidence.structure.bounds()
     size = sum(np.size(value) for value in mode.values())
-    draws = draw_about(mode, 0.01 * np.eye(size), 50, 1, bounds)
+    normal = np.random.default_rng(1).standard_normal((50, size))
+    wide = PosteriorMode(mode, 0.0, 0.01 * np.eye(size))
+    draws = about(wide, normal, bounds)
     check_parameters(evidence, Parameters(draws))
     assert np.isclose(draws["noise"].max(), 2.0 - MARGIN)
-    _refused(evidence, draw_about(mode, 0.01 * np.eye(size), 50, 1), "out of bounds")
+    everywhere = {name: (-1e9, 1e9) for name in bounds}
+    _refused(evidence, about(wide, normal, everywhere), "out of bounds")
 
 
 class Listening(InProcess):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
+import jax
 import numpy as np
 import pytest
 from scipy.stats import norm
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from unpooled.methods.fedci.ridge import RIDGE, log_odds_of
-from unpooled.models.calibration import THRESHOLDS, Calibration, exceedances, odds
+from unpooled.models.calibration import THRESHOLDS, Calibration, arm_variances, exceedances, odds
 from unpooled.protocol.rows import make_rows
 
 RNG = np.random.default_rng(8)
@@ -61,7 +63,73 @@ def test_with_limits_every_difference_of_two_sums_rests_on_enough_people(spread:
 def _calibration(errors: np.ndarray, weights: np.ndarray) -> Calibration:
     beyond = np.array([weights[np.abs(errors) > threshold].sum() for threshold in THRESHOLDS])
     total, squares = np.full_like(beyond, weights.sum()), np.full_like(beyond, np.sum(weights**2))
-    return Calibration(*(np.stack([one, one]) for one in (beyond, total, squares)), np.zeros(2))
+    return Calibration(
+        *(np.stack([one, one]) for one in (beyond, total, squares)), np.ones((2, 4)), np.zeros(2), True
+    )
+
+
+_compiled = jax.jit(arm_variances)
+
+
+def _variances(errors: np.ndarray, treatment: np.ndarray, chances: np.ndarray, least: float) -> Calibration:
+    """The calibration in which only the noise of the arms is known."""
+    count, nothing = len(errors), np.zeros((len(errors), 1))
+    rows = make_rows(nothing, treatment, nothing[:, 0], fold=np.zeros(count), site=0, least=least)
+    extra = len(rows.present) - count
+    padded = [np.append(values, np.full(extra, 7.0)) for values in (errors**2, chances)]
+    found = np.asarray(_compiled(*padded, rows)["noise"])
+    nobody = np.zeros((2, len(THRESHOLDS)))
+    return Calibration(nobody, nobody, nobody, found, np.zeros(2), True)
+
+
+def test_the_noise_of_an_arm_is_a_weighted_mean_of_squared_errors() -> None:
+    found = _variances(ERRORS, TREATMENT, CHANCES, 0.0).noise_of_arms()
+    relative = 0.0
+    for arm in (0, 1):
+        # The chance of the other arm; a mean of weighted squares and the delta method for its logarithm.
+        mine = arm == TREATMENT
+        weight = np.where(arm == 0, CHANCES, 1.0)[mine] / (1.0 + CHANCES[mine])
+        squares = ERRORS[mine] ** 2
+        mean, parts = np.average(squares, weights=weight), weight * squares
+        np.testing.assert_allclose(found.variance[arm], mean, rtol=1e-12)
+        relative += (np.sum(parts**2) - mean**2 * np.sum(weight**2)) / np.sum(parts) ** 2
+    np.testing.assert_allclose(found.error, np.sqrt(relative), rtol=1e-12)
+
+
+@pytest.mark.parametrize("tails", [30, 5])
+def test_equal_noise_seldom_fails_the_check_and_unequal_noise_often(tails: int) -> None:
+    rng, failed = np.random.default_rng(3), np.zeros(2)
+    for _ in range(300):
+        treatment = (rng.random(400) < 0.4).astype(float)
+        errors = rng.standard_t(tails, 400)
+        for case, ratio in enumerate((1.0, 2.0)):
+            scaled = np.where(treatment > 0.0, np.sqrt(ratio) * errors, errors)
+            failed[case] += (
+                not _variances(scaled, treatment, np.ones(400), 0.0).noise_of_arms().check().passed
+            )
+    equal, unequal = failed / 300
+    assert equal <= 0.05
+    assert unequal >= (0.95 if tails == 30 else 0.6)
+
+
+def test_noise_that_depends_on_a_confounder_is_the_same_in_both_arms() -> None:
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=4000)
+    chances = np.exp(x)
+    treatment = (rng.random(4000) < chances / (1.0 + chances)).astype(float)
+    errors = np.exp(0.5 * x) * rng.normal(size=4000)
+    assert _variances(errors, treatment, chances, 0.0).noise_of_arms().check().passed
+    assert not _variances(errors, treatment, np.ones(4000), 0.0).noise_of_arms().check().passed
+
+
+def test_with_limits_no_person_dominates_the_noise_of_an_arm() -> None:
+    treatment, others = np.arange(N) % 2.0, N / 2 - 1
+    for far in (1.0, 1e3, 1e6):
+        errors = np.append(far, np.ones(N - 1))
+        _, _, total, fourth = _variances(errors, treatment, np.ones(N), 5.0).noise[0]
+        # Everybody else adds 0.5 and 0.25; the first person at most a fifth of the sum of squares.
+        assert fourth <= 0.25 * others * 5.0 / 4.0 + 1e-9
+        assert total <= 0.5 * others + np.sqrt(fourth / 5.0) + 1e-9
 
 
 def test_a_quantile_is_that_of_weighted_conformal_prediction() -> None:
@@ -92,6 +160,14 @@ def test_the_scale_is_the_factor_by_which_errors_are_too_large(factor: float, pa
     expected = 2.0 * norm.cdf(norm.ppf(0.975) / factor) - 1.0
     np.testing.assert_allclose(calibration.share_within(), expected, atol=0.004)
     assert calibration.check().passed == passed
+
+
+def test_the_outcome_must_be_continuous_for_a_scale() -> None:
+    """An outcome of 1 that one person in ten has is three sds away, which no normal distribution allows."""
+    errors = np.where(np.arange(1000) % 10 == 0, 3.0, 0.3)
+    calibration = _calibration(errors, np.ones(1000))
+    assert np.all(calibration.scale() > 1.3)
+    np.testing.assert_array_equal(replace(calibration, continuous=False).scale(), 1.0)
 
 
 def test_with_few_people_the_scale_is_near_one_and_chance_does_not_fail_the_check() -> None:

@@ -34,11 +34,21 @@ def walk(sweeps: int, step: float) -> np.ndarray:
 def test_a_chain_cut_short_fails_and_passes_afterwards() -> None:
     draws = walk(600, step=0.4)
     short, long = (measure({"noise": draws[:many, :, None]}, draws[:many], 200.0) for many in (20, 600))
-    assert [check.passed for check in short.checks("most_sweeps")] == [False, False]
-    assert [check.passed for check in long.checks("most_sweeps")] == [True, True]
+    assert [check.passed for check in short.checks("most_sweeps")] == [False] * 3
+    assert [check.passed for check in long.checks("most_sweeps")] == [True] * 3
     assert not short.mixed and long.mixed
-    assert "most_sweeps" in short.checks("most_sweeps")[0].words
-    assert "most_sweeps" not in long.checks("most_sweeps")[0].words
+    assert all("most_sweeps" in check.words for check in short.checks("most_sweeps"))
+    assert not any("most_sweeps" in check.words for check in long.checks("most_sweeps"))
+
+
+def test_one_parameter_that_has_not_mixed_fails_whatever_the_average_effect() -> None:
+    draws = walk(600, step=0.4)
+    many = np.random.default_rng(2).standard_normal((600, 12, 300))
+    assert measure({"slopes": many}, draws, 200.0).mixed
+    many[:, :3, 7] += 1.5
+    found = measure({"slopes": many}, draws, 200.0)
+    assert [check.passed for check in found.checks("sweeps")] == [True, True, False]
+    assert not found.mixed and found.excess > 1.0
 
 
 def test_what_is_not_judged_is_shown() -> None:
@@ -110,8 +120,9 @@ def test_a_fit_samples_until_it_has_mixed_and_says_if_it_has_not() -> None:
         short = up.CausalFI(**settings, most_sweeps=5).fit(study, clinics())
     long = up.CausalFI(**settings, most_sweeps=150).fit(study, clinics())
     verdicts = [model.checks().set_index("name")["passed"].to_dict() for model in (short, long)]
-    assert verdicts[0] == {"convergence": False, "effective draws": False}
-    assert verdicts[1] == {"convergence": True, "effective draws": True}
+    names = ("convergence", "effective draws", "convergence of parameters")
+    assert verdicts[0] == dict.fromkeys(names, False)
+    assert verdicts[1] == dict.fromkeys(names, True)
     assert len(long.ate_draws()) == len(short.ate_draws()) == 60
     lower, upper = long.ate_interval()
     assert lower < 1.0 < upper

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import jax
 import numpy as np
-from scipy.stats import multivariate_t
+import pytest
 
-from unpooled.methods.fedci.checks import noise_check
-from unpooled.methods.fedci.laplace import PosteriorMode, draw_about, log_proposal, plausible, precision_of
+from unpooled.methods.fedci.checks import noise_of_arms
+from unpooled.methods.fedci.laplace import (
+    LONGEST,
+    SHORTEST,
+    PosteriorMode,
+    about,
+    plausible,
+    precision_of,
+    reach_of,
+)
 from unpooled.methods.fedci.ridge import propensity_of
 
 
@@ -23,25 +31,42 @@ def test_no_direction_spreads_beyond_its_prior() -> None:
     np.testing.assert_allclose(precision, floor + narrowed, atol=1e-9)
 
 
-def test_draws_have_the_precisions_covariance_with_students_tails() -> None:
-    root = np.array([[2.0, 0.0, 0.0], [0.5, 1.0, 0.0], [-0.3, 0.2, 0.7]])
-    precision = root @ root.T
-    mode = {"a": np.array([1.0, -2.0]), "b": np.array([3.0])}
-    draws = draw_about(mode, precision, 200_000, 1)
-    flat = np.concatenate([leaf.reshape(200_000, -1) for leaf in jax.tree.leaves(draws)], axis=1)
+ROOT = np.array([[2.0, 0.0, 0.0], [0.5, 1.0, 0.0], [-0.3, 0.2, 0.7]])
+MODE = PosteriorMode({"a": np.array([1.0, -2.0]), "b": np.array([3.0])}, 0.0, ROOT @ ROOT.T)
+
+
+def _flat(draws: dict[str, np.ndarray]) -> np.ndarray:
+    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in jax.tree.leaves(draws)], axis=1)
+
+
+def test_draws_have_the_covariance_of_the_precision_and_stay_within_the_bounds() -> None:
+    normal = np.random.default_rng(1).standard_normal((200_000, 3))
+    flat = _flat(about(MODE, normal, {"a": (-50.0, 50.0), "b": (-50.0, 50.0)}))
     np.testing.assert_allclose(flat.mean(axis=0), [1.0, -2.0, 3.0], atol=0.03)
-    t_variance = 5 / 3
-    np.testing.assert_allclose(np.cov(flat.T), t_variance * np.linalg.inv(precision), rtol=0.06, atol=0.03)
+    np.testing.assert_allclose(np.cov(flat.T), np.linalg.inv(MODE.precision), rtol=0.06, atol=0.03)
+    narrow = _flat(about(MODE, normal, {"a": (-50.0, 50.0), "b": (2.0, 4.0)}))[:, 2]
+    assert narrow.min() >= 2.0 and narrow.max() <= 4.0
 
 
-def test_the_density_of_the_proposal_is_that_of_the_t_distribution() -> None:
-    root = np.array([[2.0, 0.0, 0.0], [0.5, 1.0, 0.0], [-0.3, 0.2, 0.7]])
-    centre, precision = np.array([1.0, -2.0, 3.0]), root @ root.T
-    mode = PosteriorMode({"a": centre[:2], "b": centre[2:]}, 0.0, precision)
-    points = np.random.default_rng(2).normal(size=(6, 3))
-    found = log_proposal({"a": points[:, :2], "b": points[:, 2:]}, mode)
-    expected = multivariate_t(centre, np.linalg.inv(precision), df=5).logpdf(points)
-    np.testing.assert_allclose(found - found[0], expected - expected[0], rtol=1e-9)
+@pytest.mark.parametrize("steeper", [0.5, 1.0, 2.0, 9.0])
+def test_a_draw_is_moved_to_where_the_objective_rises_as_expected(steeper: float) -> None:
+    """On an objective that is `steeper` times as curved as the precision says, in every direction."""
+    normal = np.random.default_rng(2).standard_normal((50, 3))
+    bounds = {"a": (-50.0, 50.0), "b": (-50.0, 50.0)}
+    centre = _flat({name: leaf[None] for name, leaf in MODE.free.items()})
+
+    def rise(draws: np.ndarray) -> np.ndarray:
+        return 0.5 * steeper * np.sum(((draws - centre) @ ROOT) ** 2, axis=1)
+
+    expected = 0.5 * np.sum(normal**2, axis=1)
+    reach = reach_of(rise(_flat(about(MODE, normal, bounds))), expected)
+    moved = _flat(about(MODE, reach[:, None] * normal, bounds))
+    np.testing.assert_allclose(rise(moved), expected, rtol=1e-9)
+
+
+def test_a_draw_is_never_moved_out_of_all_proportion() -> None:
+    reach = reach_of(np.array([1e9, 1.0, 0.0, -5.0]), np.ones(4))
+    assert reach.tolist() == [SHORTEST, 1.0, LONGEST, LONGEST]
 
 
 def test_draws_that_the_data_contradict_are_left_out() -> None:
@@ -65,13 +90,13 @@ def test_the_propensity_is_a_regression_of_the_treatment_in_units_of_its_fit() -
     np.testing.assert_allclose(found, slopes / (centred @ slopes).std(), rtol=1e-8)
 
 
-def test_unequal_noise_of_the_arms_fails_the_check_whichever_arm_it_is() -> None:
+def test_the_noise_of_the_arms_from_draws_of_its_log_sd() -> None:
     rng = np.random.default_rng(4)
     equal = 0.05 * rng.standard_normal((400, 2))
-    assert noise_check(equal).passed
+    assert noise_of_arms(equal).check().passed
     for arm in (0, 1):
-        unequal = equal + 0.25 * (np.arange(2) == arm)
-        found = noise_check(unequal)
-        assert not found.passed
+        found = noise_of_arms(equal + 0.25 * (np.arange(2) == arm))
         expected = np.exp(0.5 - 2.0 * 1.96 * 0.05 * np.sqrt(2.0))
-        np.testing.assert_allclose(found.found, expected, rtol=0.05)
+        np.testing.assert_allclose(found.check().found, expected, rtol=0.05)
+        assert not found.check().passed
+        np.testing.assert_allclose(found.unexplained, np.sqrt(np.exp(0.5) - 1.0), rtol=0.05)

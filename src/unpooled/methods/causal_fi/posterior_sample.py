@@ -75,7 +75,6 @@ class Record(NamedTuple):
             monitored(self.states, structure, sampler.sizes),
             np.stack([one.sample for one in self.effects]) @ (sampler.people / sampler.people.sum()),
             required,
-            unjudged=("treatment's coefficients",),
         )
 
     def sample(self, count: int, mixing: Mixing, taken: dict[str, float]) -> Sample:
@@ -130,16 +129,14 @@ def sample(
                     return others
     assert mixing is not None
     own = record.last(mixing.sweeps).sample(length.draws, mixing, taken)
-    return own if mixing.mixed or others is None else min(own, others, key=lambda one: one.mixing.largest)
+    return own if mixing.mixed or others is None else min(own, others, key=lambda one: one.mixing.excess)
 
 
 def monitored(states: list[Chain], structure: BendStructure, sizes: Sizes) -> dict[str, np.ndarray]:
     """The identified parameters by group, [sweep, chain, …].
 
     The coefficients of an arm that bends are left out: a direction and a curve, or a knee and a slope, can
-    trade places with hardly a change of the outcome. Prior variances are left out as well. The treatment's
-    coefficients mix slowest, as latents of a probit do; they are measured, but not judged, since no effect is
-    computed from them. What they do to imputed values shows in all other groups.
+    trade places with hardly a change of the outcome. Prior variances are left out as well.
     """
     every: Any = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
     straight = (every.bend == 0.0) | (structure.name == "linear")

@@ -20,6 +20,8 @@ def _between(lowest: float | list[float], highest: float | list[float]) -> tuple
 
 ARMS = _between([-8.0, -10.0, -8.0], [4.0, 10.0, 4.0])
 """Covariances of the arms: log scale, cross term, log scale."""
+SCALE = _between(-8.0, 4.0)
+"""Log scale of a single slope."""
 NOISE = _between(-6.0, 2.0)
 """Log noise sd."""
 LINE_LENGTH = _between(-0.7, 4.0)

@@ -14,7 +14,7 @@ import numpy as np
 
 from unpooled.disclosure.by_site import Trace
 from unpooled.methods.fedci.bounds import limits_of
-from unpooled.methods.fedci.checks import draws_check, noise_check
+from unpooled.methods.fedci.checks import draws_check, noise_of_arms
 from unpooled.methods.fedci.held_out import by_site, calibrate, stack
 from unpooled.methods.fedci.laplace import draw_hyperparameters, posterior_mode
 from unpooled.methods.fedci.mixture import mix
@@ -66,7 +66,7 @@ def fit(
                 for name in weights
             ]
         ),
-        calibrate(evidences, minima, held, scaled, weights, seed),
+        calibrate(evidences, minima, held, scaled, weights, seed, continuous=continuous),
     )
     drawn = yield from side_by_side(
         *[
@@ -98,13 +98,16 @@ def fit(
             for target in ("sample", "population")
         )
     )
-    shared = Draws({"weights": weights, "structures": draws})
-    checks = [draws_check(replaced)]
+    checks, unexplained = [draws_check(replaced)], 0.0
     if continuous:
-        noise = {name: one["free"]["noise"][:, None] for name, one in draws.items()}
-        checks.append(noise_check(mix(noise, weights, settings.draws)))
-    if calibration is not None:
-        checks.append(calibration.check())
+        log_sd = {name: one["free"]["noise"][:, None] for name, one in draws.items()}
+        noise = noise_of_arms(mix(log_sd, weights, settings.draws))
+        if calibration is not None:
+            noise = calibration.noise_of_arms()
+            checks.append(calibration.check())
+        checks.append(noise.check())
+        unexplained = noise.unexplained
+    shared = Draws({"weights": weights, "structures": draws, "unexplained": unexplained})
     return Fit(
         shared, site_effects, {"weights": weights, "structures": diagnostics}, tuple(checks), calibration
     )

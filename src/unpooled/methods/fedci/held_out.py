@@ -21,7 +21,7 @@ from unpooled.methods.fedci.effects import WeightDraws, as_sent, factual, outcom
 from unpooled.methods.fedci.laplace import weights_and_shifts
 from unpooled.methods.fedci.ridge import Ridges, fixed_parameters
 from unpooled.methods.fedci.stages import Evidence, arm_indicators, in_use
-from unpooled.models.calibration import Calibration, exceedances, odds
+from unpooled.models.calibration import Calibration, arm_variances, exceedances, odds
 from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.batch import one_by_one
@@ -43,7 +43,7 @@ class HeldOutErrors(Stage):
     reveals: ClassVar[str] = "per arm: summed squared prediction errors, and number of people"
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        errors = jnp.stack([rows.outcome - mean for mean, _ in _each(self.evidences, parameters, rows)])
+        errors = jnp.stack([rows.outcome - mean for mean, *_ in _each(self.evidences, parameters, rows)])
         weights = arm_indicators(rows.treatment).T * rows.present
         control, treated = (spread_out(errors, arm, rows.least) for arm in weights)
         errors = jnp.where(rows.treatment > 0.5, treated, control)
@@ -60,17 +60,22 @@ class HeldOutDistances(Stage):
     evidences: tuple[Evidence, ...]
     reveals: ClassVar[str] = (
         "for sums over sites, by arm: how many held-out outcomes, weighted by the odds of treatment, are "
-        "further from their prediction than each of 34 numbers of sds"
+        "further from their prediction than each of 34 numbers of sds; and sums of their squared errors and "
+        "of the squares of these"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         fixed = parameters.fixed
-        means, variances = zip(*_each(self.evidences, parameters, rows), strict=True)
-        means, share = jnp.stack(means), fixed["share"]
+        each = zip(*_each(self.evidences, parameters, rows), strict=True)
+        means, variances, noise = (jnp.stack(one) for one in each)
+        share = fixed["share"]
         mean = share @ means
-        variance = share @ (jnp.stack(variances) + (means - mean) ** 2)
+        variance = share @ (variances + (means - mean) ** 2)
         chances = odds(fixed["log_odds"][jnp.maximum(rows.fold, 0)], rows.covariates)
-        return Statistics(exceedances((rows.outcome - mean) / jnp.sqrt(variance), chances, rows))
+        errors = (rows.outcome - mean) / jnp.sqrt(variance)
+        # The share of the noise in a squared error, whose expectation is the noise variance of the arm.
+        squares = errors**2 * (share @ noise)
+        return Statistics(exceedances(errors, chances, rows) | arm_variances(squares, chances, rows))
 
     def bounds(self) -> Bounds:
         return {**_bounds(self.evidences), "share": (0.0, 1.0), "log_odds": LOGIT}
@@ -80,27 +85,25 @@ def _bounds(evidences: tuple[Evidence, ...]) -> Bounds:
     return {**union(*(one.structure.bounds() for one in evidences)), **WEIGHTS}
 
 
-def _each(
-    evidences: tuple[Evidence, ...], parameters: Parameters, rows: Rows
-) -> list[tuple[Float[Array, " n"], Float[Array, " n"]]]:
-    """Mean and variance of everybody's outcome in their own arm under each structure, fitted without them."""
+def _each(evidences: tuple[Evidence, ...], parameters: Parameters, rows: Rows) -> list[Float[Array, "3 n"]]:
+    """Mean, variance and noise variance of everybody's outcome under each structure, fitted without them."""
     asked = zip(evidences, parameters.fixed["fitted"], parameters.per_site["site_shift"], strict=True)
     return [_predicted(evidence, fitted, shift, rows) for evidence, fitted, shift in asked]
 
 
-def _predicted(evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> tuple[Array, Array]:
-    def without(leaves: tuple[Array, Arrays, Array, Array]) -> Float[Array, "2 n"]:
+def _predicted(evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> Float[Array, "3 n"]:
+    def without(leaves: tuple[Array, Arrays, Array, Array]) -> Float[Array, "3 n"]:
         fold, free, beta, own = leaves
         weights = in_use(rows, {"fold": fold})
         draws = as_sent(evidence, WeightDraws(free, beta, own), rows, weights)
         each = factual(evidence, draws, rows, weights)
         spread = jnp.var(each, axis=0) + outcome_variance(evidence, free, rows, weights)
-        return jnp.stack([each.mean(axis=0), spread])
+        noise = arm_indicators(rows.treatment) @ jnp.exp(2.0 * free["noise"])
+        return jnp.stack([each.mean(axis=0), spread, noise])
 
     folds = jnp.arange(fitted["beta"].shape[0])
     found = jax.lax.map(without, (folds, fitted["free"], fitted["beta"], shift))
-    mean, variance = jnp.take_along_axis(found, jnp.maximum(rows.fold, 0)[None, None, :], axis=0)[0]
-    return mean, variance
+    return jnp.take_along_axis(found, jnp.maximum(rows.fold, 0)[None, None, :], axis=0)[0]
 
 
 def stack(
@@ -140,6 +143,8 @@ def calibrate(
     starts: list[Ridges],
     weights: dict[str, float],
     seed: int,
+    *,
+    continuous: bool,
 ) -> Procedure[Calibration | None]:
     """The distances of held-out outcomes from the weighted prediction: one round.
 
@@ -153,7 +158,7 @@ def calibrate(
     fixed = {**asked.fixed, "share": share, "log_odds": log_odds[None, 1:]}
     reply = yield from ask("held_out/distances", Parameters(fixed=fixed, per_site=asked.per_site))
     found = {name: np.asarray(value[0]) for name, value in reply.summed.items()}
-    calibration = Calibration(**found, log_odds=log_odds[0])
+    calibration = Calibration(**found, log_odds=log_odds[0], continuous=continuous)
     return calibration if calibration.known else None
 
 

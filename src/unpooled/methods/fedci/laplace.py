@@ -20,15 +20,16 @@ from unpooled.methods.fedci.ridge import Ridges, fixed_parameters
 from unpooled.methods.fedci.settings import FedCISettings
 from unpooled.methods.fedci.stages import Evidence
 from unpooled.methods.fedci.subsample import first_stage, refine
-from unpooled.optimise.objective import Minima, curvature, flatten, ravel
+from unpooled.optimise.objective import Minima, curvature, flatten
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.stage import Bounds
 
-DEGREES = 5
-"""Degrees of freedom of the t distribution from which hyperparameters are drawn."""
+SHORTEST, LONGEST = 0.2, 2.0
+"""Smallest and largest factor by which the way of a draw from the mode is stretched."""
+TINY = 1e-6
 PLAUSIBLE = 0.999
 """Probability of the region about the mode from which draws are kept."""
 LOOSEST = 0.5
@@ -113,54 +114,60 @@ class HyperparameterDraws(NamedTuple):
 def draw_hyperparameters(
     name: str, evidence: Evidence, mode: PosteriorMode, start: Ridges, settings: FedCISettings, seed: int
 ) -> Procedure[HyperparameterDraws]:
-    """Draw hyperparameters from the Laplace approximation, weights and shifts from their exact posterior."""
+    """Draw hyperparameters about their mode, weights and shifts from their exact posterior.
+
+    A first round tells how far the objective rises at draws from the normal approximation. Each is then moved
+    along its line through the mode, to where the objective rises by as much as the approximation says.
+    """
     per_theta = evidence.structure.draws_per_theta
     count = -(-settings.draws // per_theta)
-    free = draw_about(mode.free, mode.precision, count, seed, evidence.structure.bounds())
     many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), _of_all(start))
-    statistics = yield from ask(name, Parameters(free, many))
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))
-    beta, shift, values = one_by_one(weights_and_shifts, (free, many, statistics, keys), evidence)
-    noise = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), count)
-    shape = pareto_shape(-np.asarray(values) - log_proposal(free, mode))
-    likely = plausible(np.asarray(values), mode)
+    normal = np.random.default_rng(seed).standard_normal((count, len(mode.precision)))
+    expected = 0.5 * np.sum(normal**2, axis=1)
+    box = evidence.structure.bounds()
+
+    def drawn(reach: np.ndarray) -> Procedure[tuple[Arrays, Array, Array, np.ndarray]]:
+        free = about(mode, reach[:, None] * normal, box)
+        statistics = yield from ask(name, Parameters(free, many))
+        beta, shift, values = one_by_one(weights_and_shifts, (free, many, statistics, keys), evidence)
+        return free, beta, shift, np.asarray(values)
+
+    *_, values = yield from drawn(np.ones(count))
+    shape = pareto_shape(expected - values)
+    free, beta, shift, values = yield from drawn(reach_of(values - mode.value, expected))
+    likely = plausible(values, mode)
     free, beta, shift = jax.tree.map(
         lambda leaf: np.asarray(leaf)[np.resize(likely, count)], (free, beta, shift)
     )
-    drawn = {"free": free, "beta": beta, "shift": shift, "key": np.asarray(jax.random.key_data(noise))}
-    return HyperparameterDraws(drawn, 1.0 - len(likely) / count, shape)
+    noise = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), count)
+    found = {"free": free, "beta": beta, "shift": shift, "key": np.asarray(jax.random.key_data(noise))}
+    return HyperparameterDraws(found, 1.0 - len(likely) / count, shape)
+
+
+def about(mode: PosteriorMode, normal: np.ndarray, bounds: Bounds) -> Arrays:
+    """The mode plus normal draws with the inverse of its precision as covariance, clipped to the bounds."""
+    flat, unravel = flatten(jax.tree.map(lambda leaf: np.asarray(leaf)[None], mode.free))
+    # If CCᵀ is the precision, C⁻ᵀz has its inverse as covariance.
+    deviation = solve_triangular(np.linalg.cholesky(mode.precision), normal.T, lower=True, trans=1).T
+    return unravel(np.clip(flat + deviation, *limits_of(bounds, mode.free)))
+
+
+def reach_of(rise: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """By how much to stretch the way from the mode, so that the objective rises as expected.
+
+    The rise is taken to be quadratic along the way (the random map of implicit sampling: Chorin and Tu 2009).
+    """
+    return np.sqrt(np.clip(expected / np.maximum(rise, TINY), SHORTEST**2, LONGEST**2))
 
 
 def plausible(values: np.ndarray, mode: PosteriorMode) -> np.ndarray:
     """Indices of the draws whose objective is not far above that of the mode.
 
-    Twice the difference is χ² distributed if the posterior is normal. The tails of the t distribution, and a
-    posterior that is not normal, give draws beyond its 99.9 % point, which would dominate means and sds. At
-    least the better half is kept.
+    Twice the difference is χ² distributed if the posterior is normal. Draws beyond its 99.9 % point would
+    dominate means and sds. At least the better half is kept.
     """
     lowest = min(mode.value, float(np.min(values)))
     furthest = 0.5 * chi2.ppf(PLAUSIBLE, len(mode.precision))
     found = np.flatnonzero(values - lowest <= furthest)
     return found if 2 * len(found) >= len(values) else np.sort(np.argsort(values)[: -(-len(values) // 2)])
-
-
-def draw_about(
-    mode: Arrays, precision: np.ndarray, count: int, seed: int, bounds: Bounds | None = None
-) -> Arrays:
-    """Draw θ ~ t(θ̂, precision⁻¹), clipped to the bounds; the t distribution allows for tails heavier than the
-    curvature implies."""
-    flat, unravel = flatten(jax.tree.map(lambda leaf: np.asarray(leaf)[None], mode))
-    rng = np.random.default_rng(seed)
-    normal = rng.standard_normal((count, flat.shape[1]))
-    student = normal * np.sqrt(DEGREES / rng.chisquare(DEGREES, (count, 1)))
-    # If CCᵀ is the precision, C⁻ᵀz has its inverse as covariance.
-    deviation = solve_triangular(np.linalg.cholesky(precision), student.T, lower=True, trans=1).T
-    drawn = flat + deviation
-    return unravel(drawn if bounds is None else np.clip(drawn, *limits_of(bounds, mode)))
-
-
-def log_proposal(free: Arrays, mode: PosteriorMode) -> np.ndarray:
-    """Log density of the t distribution from which `draw_about` draws, up to a constant."""
-    centre, _ = flatten(jax.tree.map(lambda leaf: np.asarray(leaf)[None], mode.free))
-    scaled = (ravel(free) - centre) @ np.linalg.cholesky(mode.precision)
-    return -0.5 * (DEGREES + scaled.shape[1]) * np.log1p(np.sum(scaled**2, axis=1) / DEGREES)

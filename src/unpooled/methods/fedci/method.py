@@ -109,9 +109,9 @@ class FedCIMethod:
             size = 1 + sum(np.size(leaf) for leaf in start.values())
             evaluations = settings.evaluations or evidence.structure.evaluations
             draws = -(-settings.draws // evidence.structure.draws_per_theta)
-            # Evaluations, a Hessian every `STRETCH` of them and a two-sided one, refinement, draws.
+            # Evaluations, a Hessian every `STRETCH` of them and a two-sided one, refinement, draws (twice).
             hessians = (evaluations // STRETCH + 3) * size
-            asked = problems * (evaluations + hessians) + REFINEMENT + draws
+            asked = problems * (evaluations + hessians) + REFINEMENT + 2 * draws
             found |= {name: asked, subsampled(name): asked, f"effect/{name}": draws}
         return found
 
@@ -123,8 +123,8 @@ class FedCIMethod:
             for name in _names(settings)
         ]
         # Ridge; evaluations and, for large sites, refinement (two rounds each); held-out errors; Hessian
-        # (two rounds); statistics; effects.
-        return 1 + 2 * (max(allowed) + REFINEMENT) + (len(allowed) > 1) + 2 + 2
+        # (two rounds); draws (two rounds); effects.
+        return 1 + 2 * (max(allowed) + REFINEMENT) + (len(allowed) > 1) + 2 + 3
 
     def conditional_effects(
         self, settings: FedCISettings, context: FedCIContext, draws: Draws, rows: Rows, people: Rows

@@ -26,15 +26,16 @@ from unpooled.maths.kernels import (
     slope_variance,
 )
 from unpooled.maths.regression import RegressionPrior
-from unpooled.methods.fedci.bounds import ARMS, CLOSENESS, DIRECTION, LINE_LENGTH, NOISE, SPACE_LENGTH
+from unpooled.methods.fedci.bounds import ARMS, CLOSENESS, DIRECTION, LINE_LENGTH, NOISE, SCALE, SPACE_LENGTH
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.stage import Bounds
 
 INTERCEPT_SD = 3.0
 """Prior sd of the intercepts, in sds of the outcome."""
-PROPENSITY_SD = 0.3
-"""Prior sd of the slope along the direction in which the treatment depends on the covariates. Others are
-shrunk more; with many irrelevant covariates, a confounder that is shrunk like them would bias the effect."""
+PROPENSITY_SD = 0.1
+"""Centre of the prior of the scale of the slope along the propensity, the direction in which the treatment
+depends on the covariates. It has a scale of its own: with many irrelevant covariates, a confounder that is
+shrunk like them would bias the effect."""
 GRID = np.linspace(-4.0, 4.0, 17)
 """Inducing inputs of a one-dimensional function, in sds of its index. The basis functions are waves over the
 whole grid, so that few people near its ends dominate none of them."""
@@ -73,6 +74,11 @@ class Structure(eqx.Module):
     draws_per_theta: ClassVar[int]
     """Draws of weights and shifts per draw of the hyperparameters; they need no work at the sites."""
 
+    @property
+    def adjusted(self) -> bool:
+        """Whether the slope along the propensity has a scale of its own."""
+        return True
+
     @abstractmethod
     def features(self, free: Arrays, covariates: Array) -> Float[Array, "n p"]:
         """φ(x), with the intercept first."""
@@ -96,7 +102,8 @@ class Structure(eqx.Module):
     def bounds(self) -> Bounds:
         """The lowest and highest value of every hyperparameter that a site answers to."""
         shifts = {"shift": ARMS, "closeness": CLOSENESS} if self.shifts else {}
-        return {"arms": ARMS, "linear": ARMS, "noise": NOISE, **shifts}
+        slope = {"propensity_slope": SCALE} if self.adjusted else {}
+        return {"arms": ARMS, "linear": ARMS, "noise": NOISE, **slope, **shifts}
 
     def arm_factor(self, parameters: Array) -> Array:
         """Ψ^½ from the arms' scales and a cross term; diagonal if the arms are not coupled."""
@@ -110,14 +117,17 @@ class Structure(eqx.Module):
     def prior(self, free: Arrays) -> RegressionPrior:
         """The Gaussian prior of all weights and shifts."""
         # The last feature is the direction of the propensities (`Evidence.posterior`).
-        factors = jnp.concatenate([self.feature_factors(free), self._propensity_factor()[None]])
+        factors = jnp.concatenate([self.feature_factors(free), self._propensity_factor(free)[None]])
         if not self.shifts:
             return RegressionPrior(factors, None, jnp.eye(self.site_distances.shape[0]))
         return RegressionPrior(factors, self.shift_factor(free), self.site_factor(free))
 
-    def _propensity_factor(self) -> Float[Array, "2 2"]:
+    def _propensity_factor(self, free: Arrays) -> Float[Array, "2 2"]:
         """The same slope in both arms; one for each arm if they are not coupled."""
-        return PROPENSITY_SD * (jnp.array([[1.0, 0.0], [1.0, 0.0]]) if self.coupled else jnp.eye(2))
+        if not self.adjusted:
+            return jnp.zeros((2, 2))
+        shared = jnp.array([[1.0, 0.0], [1.0, 0.0]]) if self.coupled else jnp.eye(2)
+        return jnp.exp(free["propensity_slope"]) * shared
 
     def shift_factor(self, free: Arrays) -> Array:
         return self.effect_factor(free["shift"])
@@ -134,6 +144,8 @@ class Structure(eqx.Module):
 
     def _base_start(self, noise: np.ndarray) -> Arrays:
         start = {"linear": self._log_scales(LINEAR), "noise": np.log(noise)}
+        if self.adjusted:
+            start |= {"propensity_slope": np.log(PROPENSITY_SD)}
         if self.shifts:
             start |= {"shift": self._log_scales(SHIFT), "closeness": np.zeros(())}
         return start
@@ -148,12 +160,16 @@ class Structure(eqx.Module):
 
     def _base_scales(self, rows: float) -> Arrays:
         scales = {"linear": np.full(3, 0.7), "noise": np.full(2, 1.0 / np.sqrt(rows))}
+        if self.adjusted:
+            scales |= {"propensity_slope": np.full((), 0.7)}
         if self.shifts:
             scales |= {"shift": np.full(3, 0.7), "closeness": np.full((), 0.5)}
         return scales
 
     def _base_prior(self, free: Arrays, fixed: Arrays) -> Array:
         value = _normal(free["noise"], fixed["noise"], 0.35) + self._scales_prior(free["linear"], LINEAR)
+        if self.adjusted:
+            value += _normal(free["propensity_slope"], np.log(PROPENSITY_SD), 1.0)
         if self.shifts:
             value += self._scales_prior(free["shift"], SHIFT) + _normal(free["closeness"], 0.0, 0.5)
         return value
@@ -250,8 +266,9 @@ class Kernel(Structure):
     def bounds(self) -> Bounds:
         return super().bounds() | {"length": SPACE_LENGTH}
 
-    def _propensity_factor(self) -> Array:
-        return jnp.zeros((2, 2)) if self.tied else super()._propensity_factor()
+    @property
+    def adjusted(self) -> bool:
+        return not self.tied
 
     def kernel_factor(self, free: Arrays) -> Float[Array, "2 2"]:
         """Ψ^½ of the kernel."""
