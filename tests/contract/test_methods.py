@@ -95,7 +95,8 @@ def test_intervals_hold_the_mean_and_widen_with_confidence(done: Done) -> None:
 
 
 def test_conformal_intervals_need_held_out_people_and_surround_the_posteriors_mean(done: Done) -> None:
-    if done.model.result_.calibration is None:
+    calibration = done.model.result_.calibration
+    if calibration is None or calibration.log_odds is None:
         with pytest.raises(StudyError, match="held-out people"):
             done.model.ite_interval("south", method="conformal")
         return

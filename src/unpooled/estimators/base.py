@@ -364,14 +364,14 @@ class Estimator(BaseEstimator):
         """
         if method == "posterior":
             return interval(self.ite_draws(site, rows), alpha)
-        result = self._fitted()
-        if method != "conformal" or result.calibration is None:
+        result, known = self._fitted(), self._fitted().calibration
+        if method != "conformal" or known is None or known.log_odds is None:
             raise StudyError(
-                "conformal intervals need predictions of held-out people",
-                found="a fit without held-out folds" if method == "conformal" else f"method = {method!r}",
+                "conformal intervals need predictions of held-out people and their odds of treatment",
+                found="a fit without them" if method == "conformal" else f"method = {method!r}",
                 remedy='use FedCI with structure="auto", or method="posterior"',
             )
-        ends = conformal_interval(self._beside(site), result.draws, rows, result.calibration, alpha)
+        ends = conformal_interval(self._beside(site), result.draws, rows, known, alpha)
         lower, upper = (end * result.outcome_sd for end in ends)
         return lower, upper
 

@@ -35,7 +35,7 @@ SHRUNK = 100.0
 """Number of people at which the logarithm of the scale is halved; a quantile of few people is uncertain."""
 NOISE_RATIO = 1.05
 """Largest ratio of the arms' noise variances that passes, at the lower end of its interval."""
-LOWEST, ERRORS = 0.9, 2.5
+LOWEST, ERRORS = 0.9, 3.0
 """Smallest share of held-out outcomes within their 95 % intervals that passes the check; with few people
 it is that many standard errors below 95 %."""
 
@@ -126,22 +126,24 @@ class NoiseOfArms:
 
 @dataclass(frozen=True)
 class Calibration(Record):
-    """Held-out errors over all sites, [arm, threshold], and the log odds of treatment in standard units."""
+    """Held-out errors over all sites, [arm, threshold], in standard units."""
 
     beyond: np.ndarray
     total: np.ndarray
     squares: np.ndarray
     """Sum of the squared weights."""
-    noise: np.ndarray
-    """Sums over the arm's people, from which its noise is computed (`arm_variances`)."""
-    log_odds: np.ndarray
-    """Coefficients of [1, x]."""
-    continuous: bool
+    noise: np.ndarray | None = None
+    """Sums over the arm's people, from which its noise is computed (`arm_variances`); None if unknown."""
+    log_odds: np.ndarray | None = None
+    """Coefficients of [1, x] in the log odds of treatment; None if the counts are not weighted by them, so
+    that there are no conformal intervals."""
+    continuous: bool = True
     """Whether the outcome is continuous. Only then are errors measured in sds of a normal distribution, by
     the scale and by the checks; conformal intervals hold for any outcome."""
 
     def noise_of_arms(self) -> NoiseOfArms:
         """The noise variance of held-out outcomes in each arm."""
+        assert self.noise is not None
         weight, squared, total, fourth = np.maximum(self.noise.T, TINY)
         variance = total / weight
         error = np.sqrt(np.maximum(fourth - variance**2 * squared, 0.0)) / total

@@ -47,6 +47,7 @@ def conformal_interval(
     """Conformal intervals of individual effects in standard units."""
     rows, found = _individual_effects(site, draws, people)
     arms = _arms(rows)
+    assert calibration.log_odds is not None
     chances = np.asarray(odds(jnp.asarray(calibration.log_odds), rows.covariates))[: len(arms)]
     reach = calibration.quantile(1 - arms, chances, alpha) * found.std(axis=0)
     return found.mean(axis=0) - reach, found.mean(axis=0) + reach

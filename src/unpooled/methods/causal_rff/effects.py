@@ -21,6 +21,7 @@ from unpooled.methods.causal_rff.classes.log_likelihoods import (
 )
 from unpooled.methods.causal_rff.observed.regression import COEFFICIENTS, Design, linear_predictor
 from unpooled.methods.causal_rff.paper.effects import GaussianModel
+from unpooled.models.calibration import exceedances
 from unpooled.models.outcome_family import Family, Logit, individual_effect
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
@@ -54,6 +55,11 @@ class RegressionModel(eqx.Module):
         arm = rows.treatment.astype(int)
         predictor = self.arms(draw, rows)[jnp.arange(len(arm)), arm]
         return self.family.log_density(self.family.seen(rows.outcome), predictor, draw["noise"][arm])
+
+    def predicted(self, draw: Arrays, rows: Rows) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Mean and variance of a continuous y given (x, w)."""
+        arm = rows.treatment.astype(int)
+        return self.arms(draw, rows)[jnp.arange(len(arm)), arm], draw["noise"][arm]
 
 
 class ClassModel(eqx.Module):
@@ -89,6 +95,15 @@ class ClassModel(eqx.Module):
         outcome = of_outcome(likelihoods, rows, binary=isinstance(self.family, Logit), predictive=True)
         return jax.nn.logsumexp(logs + outcome, axis=1) - jax.nn.logsumexp(logs, axis=1)
 
+    def predicted(self, draw: Arrays, rows: Rows) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Mean and variance of a continuous y given (x, w)."""
+        likelihoods, arm = ClassLogLikelihoods(**draw), rows.treatment.astype(int)
+        logs = of_covariates(likelihoods, self.columns, rows) + of_treatment(likelihoods, rows)
+        share, means = jax.nn.softmax(logs, axis=1), likelihoods.outcome[arm]
+        mean = jnp.sum(share * means, axis=1)
+        within = likelihoods.noise[arm] + jnp.sum(share * likelihoods.variance[arm], axis=1)
+        return mean, within + jnp.sum(share * (means - mean[:, None]) ** 2, axis=1)
+
 
 Model = RegressionModel | ClassModel | GaussianModel
 """Effects have shape [n] for one draw, and [k, n] for a bundle of draws with common parameters."""
@@ -113,6 +128,29 @@ class HeldOutDensity(Stage):
 
     def bounds(self) -> Bounds:
         return {**union(*(model.bounds() for model in self.models)), "fold": FOLD, "key": ANY}
+
+
+class HeldOutDistances(Stage):
+    """How many held-out outcomes are further from their prediction than a number of its sds."""
+
+    model: Model
+    reveals: ClassVar[str] = (
+        "for sums over sites, by arm: how many held-out outcomes are further from their prediction than each "
+        "of 34 numbers of sds"
+    )
+
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        def without(draws: Arrays) -> Float[Array, "2 n"]:
+            mean, variance = jax.lax.map(lambda draw: self.model.predicted(draw, rows), draws)
+            return jnp.stack([mean.mean(axis=0), jnp.var(mean, axis=0) + variance.mean(axis=0)])
+
+        found = jax.lax.map(without, {**parameters.fixed["draws"], **parameters.per_site["draws"]})
+        mean, variance = jnp.take_along_axis(found, jnp.maximum(rows.fold, 0)[None, None, :], axis=0)[0]
+        alike = jnp.ones_like(mean)
+        return Statistics(exceedances((rows.outcome - mean) / jnp.sqrt(variance), alike, rows))
+
+    def bounds(self) -> Bounds:
+        return {**self.model.bounds(), "key": ANY}
 
 
 def each_draw(model: Model, draws: Arrays, people: Rows) -> np.ndarray:

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from unpooled.methods.method import Fit
+from unpooled.models.calibration import Calibration
 from unpooled.models.effects import BOOTSTRAP, average_effects
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.records import Check, Draws, Parameters
@@ -39,8 +40,13 @@ class Candidate(Protocol):
         ...
 
 
-def fit(candidates: dict[str, Candidate], folds: int, seed: int) -> Procedure[Fit]:
-    """Fit all candidates, choose the best, and ask for average effects; with one candidate `folds` is 0."""
+def fit(
+    candidates: dict[str, Candidate], folds: int, seed: int, *, continuous: bool = True
+) -> Procedure[Fit]:
+    """Fit all candidates, choose the best, and ask for average effects; with one candidate `folds` is 0.
+
+    The chosen model's distances of held-out outcomes are asked for in the same round as the effects.
+    """
     learned = yield from side_by_side(*[each.learn(folds) for each in candidates.values()])
     steps = [each.sample(one, folds) for each, one in zip(candidates.values(), learned, strict=True)]
     found = dict(zip(candidates, (yield from side_by_side(*steps)), strict=True))
@@ -53,11 +59,17 @@ def fit(candidates: dict[str, Candidate], folds: int, seed: int) -> Procedure[Fi
     count = len(jax.tree.leaves(draws.shared)[0])
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), count)))
     fixed = {**draws.shared, BOOTSTRAP: keys}
-    reply = yield from ask(f"effect/{chosen}", Parameters(fixed=fixed, per_site=draws.by_site))
+    reply, calibration = yield from side_by_side(
+        ask(f"effect/{chosen}", Parameters(fixed=fixed, per_site=draws.by_site)),
+        _calibrate(chosen, found[chosen].without if continuous else None),
+    )
     diagnostics = {name: each.diagnostics for name, each in found.items()}
     diagnostics |= {"chosen": chosen, "held_out_density": density}
     effects = average_effects(reply, _by_draw)
-    return Fit(replace(draws, model=chosen), effects, diagnostics, found[chosen].checks)
+    checks = found[chosen].checks
+    if calibration is not None:
+        checks = (*checks, calibration.check())
+    return Fit(replace(draws, model=chosen), effects, diagnostics, checks, calibration)
 
 
 def _by_draw(effects: np.ndarray) -> np.ndarray:
@@ -74,6 +86,20 @@ def _held_out(found: dict[str, CandidateFit], folds: int) -> Procedure[dict[str,
     reply = yield from ask("held_out", Parameters(fixed=fixed, per_site={"draws": by_site}))
     total = reply.summed["density"].sum(axis=0) / reply.summed["people"].sum()
     return {name: float(value) for name, value in zip(found, total, strict=True)}
+
+
+def _calibrate(name: str, without: Draws | None) -> Procedure[Calibration | None]:
+    """Distances of held-out outcomes from their prediction under one model; None if none are known."""
+    yield from ()
+    if without is None:
+        return None
+    shared = jax.tree.map(lambda leaf: np.asarray(leaf)[None], without.shared)
+    # Draws are [fold, draw, site, …]; parameters by site must be [batch, site, fold, draw, …].
+    own = jax.tree.map(lambda leaf: np.moveaxis(np.asarray(leaf), 2, 0)[None], without.by_site)
+    reply = yield from ask(f"held_out/{name}", Parameters(fixed={"draws": shared}, per_site={"draws": own}))
+    beyond, total, squares = (np.asarray(reply.summed[key][0]) for key in ("beyond", "total", "squares"))
+    calibration = Calibration(beyond, total, squares)
+    return calibration if calibration.known else None
 
 
 def noise_sd(draws: Draws) -> float:

@@ -21,6 +21,7 @@ from unpooled.methods.causal_rff.classes.mixture import make_mixture
 from unpooled.methods.causal_rff.effects import (
     ClassModel,
     HeldOutDensity,
+    HeldOutDistances,
     Model,
     RegressionModel,
     each_draw,
@@ -100,10 +101,13 @@ class CausalRFFMethod:
         stages |= {f"effect/{name}": AverageOfEffects(model) for name, model in models.items()}
         if len(models) > 1:
             stages["held_out"] = HeldOutDensity(tuple(models.values()))
+            if context.family == "continuous":
+                stages |= {f"held_out/{name}": HeldOutDistances(model) for name, model in models.items()}
         return stages
 
     def fit(self, settings: CausalRFFSettings, context: CausalRFFContext, seed: int) -> Procedure[Fit]:
-        return (yield from fit(_candidates(settings, context, seed), self.folds(settings), seed))
+        candidates, folds = _candidates(settings, context, seed), self.folds(settings)
+        return (yield from fit(candidates, folds, seed, continuous=context.family == "continuous"))
 
     def folds(self, settings: CausalRFFSettings) -> int:
         return settings.folds if len(_names(settings)) > 1 else 0
@@ -139,6 +143,7 @@ class CausalRFFMethod:
             "held_out": folds,
             **gaussian.budget(settings, folds),
         }
+        found |= {f"held_out/{name}": 1 for name in _names(settings)}
         return found | {f"effect/{name}": settings.draws for name in _names(settings)}
 
     def most_rounds(self, settings: CausalRFFSettings) -> int:

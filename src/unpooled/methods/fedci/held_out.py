@@ -67,15 +67,17 @@ class HeldOutDistances(Stage):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         fixed = parameters.fixed
         each = zip(*_each(self.evidences, parameters, rows), strict=True)
-        means, variances, noise = (jnp.stack(one) for one in each)
+        means, spreads, noise, common = (jnp.stack(one) for one in each)
         share = fixed["share"]
         mean = share @ means
-        variance = share @ (variances + (means - mean) ** 2)
+        spread = share @ (spreads + (means - mean) ** 2)
         chances = odds(fixed["log_odds"][jnp.maximum(rows.fold, 0)], rows.covariates)
-        errors = (rows.outcome - mean) / jnp.sqrt(variance)
-        # The share of the noise in a squared error, whose expectation is the noise variance of the arm.
-        squares = errors**2 * (share @ noise)
-        return Statistics(exceedances(errors, chances, rows) | arm_variances(squares, chances, rows))
+        errors = rows.outcome - mean
+        # About the share of the noise in a squared error. With the arm's own noise in place of what both arms
+        # have in common, errors of its estimate would count as differences between the arms.
+        squares = errors**2 * (share @ common) / (share @ common + spread)
+        distances = errors / jnp.sqrt(share @ noise + spread)
+        return Statistics(exceedances(distances, chances, rows) | arm_variances(squares, chances, rows))
 
     def bounds(self) -> Bounds:
         return {**_bounds(self.evidences), "share": (0.0, 1.0), "log_odds": LOGIT}
@@ -85,21 +87,23 @@ def _bounds(evidences: tuple[Evidence, ...]) -> Bounds:
     return {**union(*(one.structure.bounds() for one in evidences)), **WEIGHTS}
 
 
-def _each(evidences: tuple[Evidence, ...], parameters: Parameters, rows: Rows) -> list[Float[Array, "3 n"]]:
-    """Mean, variance and noise variance of everybody's outcome under each structure, fitted without them."""
+def _each(evidences: tuple[Evidence, ...], parameters: Parameters, rows: Rows) -> list[Float[Array, "4 n"]]:
+    """Everybody's outcome under each structure, fitted without them: its mean, the variance of the mean, the
+    noise variance, and the geometric mean of the noise variances of both arms."""
     asked = zip(evidences, parameters.fixed["fitted"], parameters.per_site["site_shift"], strict=True)
     return [_predicted(evidence, fitted, shift, rows) for evidence, fitted, shift in asked]
 
 
-def _predicted(evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> Float[Array, "3 n"]:
-    def without(leaves: tuple[Array, Arrays, Array, Array]) -> Float[Array, "3 n"]:
+def _predicted(evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> Float[Array, "4 n"]:
+    def without(leaves: tuple[Array, Arrays, Array, Array]) -> Float[Array, "4 n"]:
         fold, free, beta, own = leaves
         weights = in_use(rows, {"fold": fold})
         draws = as_sent(evidence, WeightDraws(free, beta, own), rows, weights)
         each = factual(evidence, draws, rows, weights)
-        spread = jnp.var(each, axis=0) + outcome_variance(evidence, free, rows, weights)
         noise = arm_indicators(rows.treatment) @ jnp.exp(2.0 * free["noise"])
-        return jnp.stack([each.mean(axis=0), spread, noise])
+        spread = jnp.var(each, axis=0) + outcome_variance(evidence, free, rows, weights) - noise
+        common = jnp.full_like(noise, jnp.exp(jnp.sum(free["noise"])))
+        return jnp.stack([each.mean(axis=0), spread, noise, common])
 
     folds = jnp.arange(fitted["beta"].shape[0])
     found = jax.lax.map(without, (folds, fitted["free"], fitted["beta"], shift))

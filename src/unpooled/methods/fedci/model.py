@@ -32,7 +32,7 @@ from unpooled.protocol.stage import Bounds
 
 INTERCEPT_SD = 3.0
 """Prior sd of the intercepts, in sds of the outcome."""
-PROPENSITY_SD = 0.1
+PROPENSITY_SD = 0.03
 """Centre of the prior of the scale of the slope along the propensity, the direction in which the treatment
 depends on the covariates. It has a scale of its own: with many irrelevant covariates, a confounder that is
 shrunk like them would bias the effect."""

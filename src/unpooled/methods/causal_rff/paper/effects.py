@@ -101,6 +101,12 @@ class GaussianModel(eqx.Module):
         total = jax.nn.logsumexp(weight[:, None] + outcome, axis=0) - jax.nn.logsumexp(weight, axis=0)
         return jax.nn.logsumexp(total, axis=0) - jnp.log(own.shape[0])
 
+    def predicted(self, draw: Arrays, rows: Rows) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Mean and variance of a continuous y given (x, w), by the auxiliary regression."""
+        free, arm = draw["point"], rows.treatment.astype(int)
+        mean = self.functions.auxiliary(free, rows)[1][jnp.arange(len(arm)), arm]
+        return mean, jnp.exp(2.0 * free["noise"]["auxiliary"])[arm]
+
     def _features(self, draw: Arrays, z: Array) -> Array:
         return self.functions.latent_features(draw["point"], z)
 
