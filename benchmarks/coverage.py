@@ -143,6 +143,10 @@ def one_fit(case: Case, method: str, settings: dict[str, Any], seed: int) -> dic
         lower, upper = np.quantile(draws, [0.025, 0.975], axis=0)
         found["cate_covered"] = float(np.mean((lower <= effect) & (effect <= upper)))
         found["cate_width"] = float(np.mean(upper - lower))
+        if model.result_.noise_of_arms is not None:
+            ends = [model.effect_interval(t, site=s, method="calibrated") for s, t in tables.items()]
+            below, above = np.concatenate(ends, axis=1)
+            found["calibrated_cate_covered"] = float(np.mean((below <= effect) & (effect <= above)))
         found["cate_error"] = float(np.sqrt(np.mean((draws.mean(axis=0) - effect) ** 2)))
     return found
 

@@ -109,6 +109,21 @@ def test_conformal_intervals_need_held_out_people_and_surround_the_posteriors_me
     assert len(done.model.ite_interval("south", people, method="conformal")[0]) == 3
 
 
+def test_calibrated_intervals_of_conditional_effects_need_the_noise_of_the_arms(done: Done) -> None:
+    if done.model.result_.noise_of_arms is None:
+        with pytest.raises(StudyError, match="noise of both arms"):
+            done.model.effect_interval(PEOPLE, site="south", method="calibrated")
+        return
+    plain = done.model.effect_interval(PEOPLE, site="south")
+    found = done.model.effect_interval(PEOPLE, site="south", method="calibrated")
+    if done.model.result_.noise_of_arms.check().passed:
+        np.testing.assert_array_equal(found, plain)
+    else:
+        assert np.all(found[1] - found[0] > plain[1] - plain[0])
+    with pytest.raises(StudyError, match="'exact'"):
+        done.model.effect_interval(PEOPLE, site="south", method="exact")
+
+
 def test_rounds_are_counted_and_cost_bytes_at_every_site(done: Done) -> None:
     cost = done.model.result_.cost
     assert cost.rounds == len(done.rounds) > 4

@@ -17,7 +17,7 @@ from unpooled.errors import MessageError, ResultsError, StudyError
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
 from unpooled.methods.outcome_words import outcome_words
-from unpooled.models.calibration import Calibration
+from unpooled.models.calibration import Calibration, NoiseOfArms
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.messages import Message
 from unpooled.protocol.records import AverageEffects, Check, Draws, Scaling, field_values
@@ -32,6 +32,7 @@ _STORED = (
     "fit_diagnostics",
     "fit_checks",
     "calibration",
+    "noise_of_arms",
     "diagnostic_statistics",
     "cost",
     "lost_sites",
@@ -58,6 +59,8 @@ class StudyResult:
     """Verdicts on the fit itself."""
     calibration: Calibration | None
     """Held-out errors, by which intervals of individual effects are calibrated, if there are any."""
+    noise_of_arms: NoiseOfArms | None
+    """The noise of both arms, by which intervals of conditional effects can be widened, if it is known."""
     diagnostic_statistics: DiagnosticStatistics | Unavailable | None
     """Statistics for balance, overlap and simpler estimates, if the study requested diagnostics."""
     cost: Cost

@@ -189,6 +189,7 @@ def _result(found: Fitted, journal: Journal, lost: dict[str, str]) -> StudyResul
         fit_diagnostics=found.fit.diagnostics,
         fit_checks=found.fit.checks,
         calibration=found.fit.calibration,
+        noise_of_arms=found.fit.noise_of_arms,
         diagnostic_statistics=found.diagnostics,
         cost=journal.cost(),
         lost_sites=lost,

@@ -253,9 +253,14 @@ class Estimator(BaseEstimator):
         return self.effect_draws(rows, site=site).mean(axis=0)
 
     def effect_interval(
-        self, rows: Table, *, site: str, alpha: float = 0.05
+        self,
+        rows: Table,
+        *,
+        site: str,
+        alpha: float = 0.05,
+        method: Literal["posterior", "calibrated"] = "posterior",
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Equal-tailed posterior intervals of the CATE.
+        """Equal-tailed intervals of the CATE.
 
         Parameters
         ----------
@@ -265,13 +270,39 @@ class Estimator(BaseEstimator):
             The site to which these people belong.
         alpha : float, default=0.05
             The intervals have probability 1 - `alpha`.
+        method : {"posterior", "calibrated"}, default="posterior"
+            "posterior" gives intervals of the draws. "calibrated" widens them if the check "noise of the
+            arms" has failed (`FedCI`, continuous outcomes).
 
         Returns
         -------
         tuple of ndarray of shape (people,)
             The lower and upper ends, in units of the outcome.
+
+        Raises
+        ------
+        StudyError
+            If `method` is "calibrated" and the noise of the arms is not known.
+
+        Notes
+        -----
+        Posterior intervals are right if the model is. An effect that depends on the covariates in a way that
+        the model cannot represent, such as a sharp interaction, makes outcomes vary more in one arm than in
+        the other. Calibrated intervals attribute all of this difference to the CATE, by a normal term with
+        that variance. There is no guarantee for them. If the difference has another cause, such as an
+        unmeasured modifier of the effect, they are wider than necessary.
         """
-        return interval(self.effect_draws(rows, site=site), alpha)
+        draws = self.effect_draws(rows, site=site)
+        if method == "posterior":
+            return interval(draws, alpha)
+        noise = self._fitted().noise_of_arms
+        if method != "calibrated" or noise is None:
+            raise StudyError(
+                "calibrated intervals need the noise of both arms",
+                found="a fit without it" if method == "calibrated" else f"method = {method!r}",
+                remedy='use FedCI with a continuous outcome, or method="posterior"',
+            )
+        return interval(draws + self._fitted().outcome_sd * noise.unexplained_effects(*draws.shape), alpha)
 
     def effect_draws(self, rows: Table, *, site: str) -> np.ndarray:
         """Posterior draws of the CATE.

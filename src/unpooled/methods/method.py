@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from unpooled.disclosure.by_site import Diagnostics, require_typed
 from unpooled.errors import StudyError, nearest
 from unpooled.methods.settings import MethodSettings
-from unpooled.models.calibration import Calibration
+from unpooled.models.calibration import Calibration, NoiseOfArms
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import AverageEffects, Check, Draws, Record, Scaling
 from unpooled.protocol.rows import Rows
@@ -41,6 +41,8 @@ class Fit(Record):
     """Verdicts on the fit itself, such as whether its chains have converged."""
     calibration: Calibration | None = None
     """Held-out errors, by which intervals of individual effects are calibrated; None if there are none."""
+    noise_of_arms: NoiseOfArms | None = None
+    """The noise of both arms, by which intervals of conditional effects can be widened; None if unknown."""
 
     def __post_init__(self) -> None:
         require_typed(self.diagnostics)

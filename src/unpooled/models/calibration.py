@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 from scipy.stats import norm
 
 from unpooled.disclosure.effective_people import TINY, capped, effective_people
+from unpooled.maths.streams import stream
 from unpooled.protocol.records import Check, Record
 from unpooled.protocol.rows import Rows
 
@@ -93,7 +94,7 @@ def _kept(weight: Float[Array, " n"], beyond: Float[Array, "t n"], least: Array)
 
 
 @dataclass(frozen=True)
-class NoiseOfArms:
+class NoiseOfArms(Record):
     """The noise variance of each arm, and the standard error of the logarithm of their ratio."""
 
     variance: np.ndarray
@@ -112,14 +113,22 @@ class NoiseOfArms:
             return 0.0
         return float(np.sqrt(abs(self.variance[1] - self.variance[0])))
 
+    def unexplained_effects(self, draws: int, people: int) -> np.ndarray:
+        """Draws [draws, people] of what covariates do not explain: normal quantiles in random order, so that
+        means over draws stay as they are."""
+        quantiles = norm.ppf((np.arange(draws) + 0.5) / draws)
+        every = np.repeat(quantiles[:, None], people, axis=1)
+        return self.unexplained * stream(0, "unexplained effects").permuted(every, axis=0)
+
     def check(self) -> Check:
         return Check.at_most(
             "noise of the arms", self.least_ratio, NOISE_RATIO,
             "How many times more the outcome varies in one arm than in the other, given the covariates: "
             "lower end of a 95 % interval of the ratio of variances. Up to the threshold, both arms have "
             "about the same noise. Above it, effects differ between people by more than the model attributes "
-            "to covariates, for example by a sharp interaction. Intervals of conditional effects are widened "
-            "by the difference; average effects do not depend on it.",
+            "to covariates. If they do so through a covariate, for example by a sharp interaction, intervals "
+            "of conditional effects are too narrow; `effect_interval(method=\"calibrated\")` widens them by "
+            "the difference. Average effects do not depend on it.",
             "effects of people",
         )  # fmt: skip
 

@@ -100,3 +100,7 @@ def test_the_noise_of_the_arms_from_draws_of_its_log_sd() -> None:
         np.testing.assert_allclose(found.check().found, expected, rtol=0.05)
         assert not found.check().passed
         np.testing.assert_allclose(found.unexplained, np.sqrt(np.exp(0.5) - 1.0), rtol=0.05)
+        effects = found.unexplained_effects(400, 3)
+        np.testing.assert_allclose(effects.mean(axis=0), 0.0, atol=1e-12)
+        np.testing.assert_allclose(effects.std(axis=0), found.unexplained, rtol=0.01)
+        assert not np.any(noise_of_arms(equal).unexplained_effects(400, 3))

@@ -19,7 +19,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.maths.covariance import between_arms
-from unpooled.maths.streams import stream
 from unpooled.methods.fedci.bounds import WEIGHTS
 from unpooled.methods.fedci.mixture import mix
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators
@@ -220,12 +219,11 @@ class GaussianProcessAverage(Stage):
 def conditional_effects(
     evidences: dict[str, Evidence], draws: Arrays, rows: Rows, people: Rows, count: int
 ) -> np.ndarray:
-    """CATE draws [count, people], with the spread of effects that covariates do not explain."""
+    """CATE draws [count, people]."""
     parts = draws["structures"].items()
-    found = mix(
+    return mix(
         {n: _each_theta(evidences[n], part, rows, people, None) for n, part in parts}, draws["weights"], count
     )
-    return found + draws["unexplained"] * stream(0, "unexplained effects").standard_normal(found.shape)
 
 
 def individual_effects(

@@ -98,7 +98,7 @@ def fit(
             for target in ("sample", "population")
         )
     )
-    checks, unexplained = [draws_check(replaced)], 0.0
+    checks, noise = [draws_check(replaced)], None
     if continuous:
         log_sd = {name: one["free"]["noise"][:, None] for name, one in draws.items()}
         noise = noise_of_arms(mix(log_sd, weights, settings.draws))
@@ -106,11 +106,9 @@ def fit(
             noise = calibration.noise_of_arms()
             checks.append(calibration.check())
         checks.append(noise.check())
-        unexplained = noise.unexplained
-    shared = Draws({"weights": weights, "structures": draws, "unexplained": unexplained})
-    return Fit(
-        shared, site_effects, {"weights": weights, "structures": diagnostics}, tuple(checks), calibration
-    )
+    shared = Draws({"weights": weights, "structures": draws})
+    told = {"weights": weights, "structures": diagnostics}
+    return Fit(shared, site_effects, told, tuple(checks), calibration, noise)
 
 
 def _minimise(

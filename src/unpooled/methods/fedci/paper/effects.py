@@ -121,7 +121,7 @@ def _mixed(
     free = jax.tree.map(jnp.asarray, draws["free"])
     each = {name: jnp.asarray(draws[name]) for name in ("factor", "noise", "shift", "key")}
     part = _compiled_as_structure(evidence, free, each)
-    return {NAME: evidence}, {"weights": {NAME: 1.0}, "structures": {NAME: part}, "unexplained": 0.0}
+    return {NAME: evidence}, {"weights": {NAME: 1.0}, "structures": {NAME: part}}
 
 
 @eqx.filter_jit
