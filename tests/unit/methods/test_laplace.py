@@ -65,8 +65,8 @@ def test_a_draw_is_moved_to_where_the_objective_rises_as_expected(steeper: float
 
 
 def test_a_draw_is_never_moved_out_of_all_proportion() -> None:
-    reach = reach_of(np.array([1e9, 1.0, 0.0, -5.0]), np.ones(4))
-    assert reach.tolist() == [SHORTEST, 1.0, LONGEST, LONGEST]
+    reach = reach_of(np.array([1e9, 1.0, 0.0, -5.0, np.nan, np.inf]), np.ones(6))
+    assert reach.tolist() == [SHORTEST, 1.0, LONGEST, LONGEST, SHORTEST, SHORTEST]
 
 
 def test_draws_that_the_data_contradict_are_left_out() -> None:

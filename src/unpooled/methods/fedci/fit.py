@@ -1,8 +1,8 @@
 """FedCI's collapsed inference as a procedure, from start to end.
 
 Ridge regressions give the starting values; the negative log evidence of each structure is minimised on all
-people and without each fold; held-out errors give the stacking weights; the hyperparameters are drawn from a
-Laplace approximation with Student-t tails, weights and shifts from their exact posterior.
+people and without each fold; held-out errors give the stacking weights; the hyperparameters are drawn about
+their posterior mode, weights and shifts from their exact posterior.
 """
 
 from __future__ import annotations

@@ -157,8 +157,10 @@ def reach_of(rise: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """By how much to stretch the way from the mode, so that the objective rises as expected.
 
     The rise is taken to be quadratic along the way (the random map of implicit sampling: Chorin and Tu 2009).
+    A draw at which the objective is not a number is moved as near as possible.
     """
-    return np.sqrt(np.clip(expected / np.maximum(rise, TINY), SHORTEST**2, LONGEST**2))
+    known = np.where(np.isfinite(rise), np.maximum(rise, TINY), np.inf)
+    return np.sqrt(np.clip(expected / known, SHORTEST**2, LONGEST**2))
 
 
 def plausible(values: np.ndarray, mode: PosteriorMode) -> np.ndarray:
@@ -167,7 +169,7 @@ def plausible(values: np.ndarray, mode: PosteriorMode) -> np.ndarray:
     Twice the difference is χ² distributed if the posterior is normal. Draws beyond its 99.9 % point would
     dominate means and sds. At least the better half is kept.
     """
-    lowest = min(mode.value, float(np.min(values)))
+    lowest = min(mode.value, float(np.nanmin(values)))
     furthest = 0.5 * chi2.ppf(PLAUSIBLE, len(mode.precision))
     found = np.flatnonzero(values - lowest <= furthest)
     return found if 2 * len(found) >= len(values) else np.sort(np.argsort(values)[: -(-len(values) // 2)])
