@@ -17,5 +17,5 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     # JAX locks a cache of limited size, so that no process reads what another has half written.
     jax.config.update("jax_compilation_cache_max_size", 2 * 1024**3)
 if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-    # Most of our programs compile in less than JAX's threshold of one second.
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    # Most of our programs compile in less than JAX's threshold of one second; reading one takes milliseconds.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.03)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 LEAST_DRAWS = 4
 """Fewest draws per chain for which the measures are defined."""
@@ -63,6 +62,9 @@ def _halves(draws: np.ndarray) -> np.ndarray:
 
 
 def _normal_scores(draws: np.ndarray) -> np.ndarray:
+    # Imported late: SciPy's statistics take as long to import as all else that a site needs.
+    from scipy.stats import rankdata
+
     ranks = rankdata(draws.reshape(-1, *draws.shape[2:]), axis=0).reshape(draws.shape)
     return ndtri((ranks - 0.375) / (draws.shape[0] * draws.shape[1] + 0.25))
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from unpooled.errors import DataError
 from unpooled.maths.missing_patterns import Pattern, fit_by_em, roots, stacked
@@ -106,4 +106,4 @@ def _alone(sites: Mapping[str, Sequence[Pattern]]) -> tuple[dict[str, McarTest],
 
 
 def _tail(statistic: float, degrees: int) -> float:
-    return float(chi2.sf(statistic, degrees)) if degrees else np.nan
+    return float(chdtrc(degrees, statistic)) if degrees else np.nan

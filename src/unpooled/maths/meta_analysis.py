@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import chi2, t
+from scipy.special import chdtrc, ndtri, stdtrit
 
 SMALLEST_ERROR = 1e-6
 """Standard errors below this many outcome sds are due to rounding; such a study would get all the weight."""
@@ -84,7 +83,7 @@ def random_effects(estimates: np.ndarray, errors: np.ndarray, tau_squared: float
 
 def quantile(level: float, degrees: int) -> float:
     """The quantile of Student's t or, without degrees of freedom, of the normal distribution."""
-    return float(t.ppf(level, degrees) if degrees else ndtri(level))
+    return float(stdtrit(degrees, level) if degrees else ndtri(level))
 
 
 def heterogeneity(estimates: np.ndarray, errors: np.ndarray) -> Heterogeneity:
@@ -97,7 +96,7 @@ def heterogeneity(estimates: np.ndarray, errors: np.ndarray) -> Heterogeneity:
     excess = max(q - degrees, 0.0)
     scale = precision.sum() - (precision**2).sum() / precision.sum()
     share = excess / q if q > 0.0 else 0.0
-    return Heterogeneity(q, degrees, float(chi2.sf(q, degrees)), share, float(excess / scale))
+    return Heterogeneity(q, degrees, float(chdtrc(degrees, q)), share, float(excess / scale))
 
 
 def shrunken(estimates: np.ndarray, errors: np.ndarray, tau_squared: float) -> Shrunken:

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from unpooled.disclosure.effective_people import TINY, capped, effective_people
 from unpooled.maths.streams import stream
@@ -104,7 +104,7 @@ class NoiseOfArms(Record):
     def least_ratio(self) -> float:
         """How many times larger the larger variance is: lower end of a 95 % interval."""
         apart = abs(np.log(self.variance[1] / self.variance[0]))
-        return float(np.exp(apart - norm.ppf(0.975) * self.error))
+        return float(np.exp(apart - ndtri(0.975) * self.error))
 
     @property
     def unexplained(self) -> float:
@@ -116,7 +116,7 @@ class NoiseOfArms(Record):
     def unexplained_effects(self, draws: int, people: int) -> np.ndarray:
         """Draws [draws, people] of what covariates do not explain: normal quantiles in random order, so that
         means over draws stay as they are."""
-        quantiles = norm.ppf((np.arange(draws) + 0.5) / draws)
+        quantiles = ndtri((np.arange(draws) + 0.5) / draws)
         every = np.repeat(quantiles[:, None], people, axis=1)
         return self.unexplained * stream(0, "unexplained effects").permuted(every, axis=0)
 
@@ -170,7 +170,7 @@ class Calibration(Record):
 
     def share_within(self, level: float = LEVEL) -> np.ndarray:
         """By arm, the share of held-out outcomes within prediction intervals of this level."""
-        limit = norm.ppf(0.5 + 0.5 * level)
+        limit = ndtri(0.5 + 0.5 * level)
         return 1.0 - np.array([np.interp(limit, *arm) for arm in self._tails()])
 
     def scale(self) -> np.ndarray:
@@ -179,7 +179,7 @@ class Calibration(Record):
             return np.ones(2)
         found = [np.interp(LEVEL - 1.0, -tail, at) for at, tail in self._tails()]
         people = self.people
-        return (np.array(found) / norm.ppf(0.5 + 0.5 * LEVEL)) ** (people / (people + SHRUNK))
+        return (np.array(found) / ndtri(0.5 + 0.5 * LEVEL)) ** (people / (people + SHRUNK))
 
     def _tails(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """By arm, thresholds and the shares beyond them, which do not increase."""

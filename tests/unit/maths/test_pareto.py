@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import genpareto
 
-from unpooled.maths.pareto import pareto_shape
+from unpooled.maths.pareto import generalised_pareto_shape, pareto_shape
 
 
 @pytest.mark.parametrize("shape", [0.2, 0.7, 1.5])
 def test_the_shape_of_pareto_ratios_is_found(shape: float) -> None:
     uniform = np.random.default_rng(0).random(40_000)
     assert abs(pareto_shape(-shape * np.log(uniform)) - shape) < 0.15
+
+
+@pytest.mark.parametrize("shape", [-0.3, 0.2, 0.9])
+def test_the_shape_is_near_that_of_maximum_likelihood(shape: float) -> None:
+    sample = np.sort(genpareto(shape).rvs(400, random_state=np.random.default_rng(2)))
+    likeliest, _, _ = genpareto.fit(sample, floc=0.0)
+    assert abs(generalised_pareto_shape(sample) - likeliest) < 0.05
 
 
 def test_a_narrow_proposal_has_a_heavy_tail_and_a_wide_one_has_not() -> None:

@@ -12,8 +12,7 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr, ndtri
-from scipy.stats import poisson
+from scipy.special import ndtr, ndtri, pdtr
 
 from unpooled.data.stored_columns import column
 
@@ -71,7 +70,7 @@ class ColumnKind:
 NUMBER = ColumnKind()
 BINARY = ColumnKind(np.array([0.0]))
 CATEGORY = ColumnKind(ndtri(np.array([1.0, 2.0]) / 3.0), ("low", "middle", "high"))
-COUNT = ColumnKind(ndtri(poisson.cdf(np.arange(12), 2.0)))
+COUNT = ColumnKind(ndtri(pdtr(np.arange(12), 2.0)))
 MIXED = (NUMBER, BINARY, CATEGORY, COUNT, NUMBER) * 2
 KINDS: dict[str, tuple[ColumnKind, ...]] = {"numbers": (NUMBER,) * INCOMPLETE, "mixed": MIXED}
 

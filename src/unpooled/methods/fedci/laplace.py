@@ -10,7 +10,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from scipy.linalg import solve_triangular
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from unpooled.maths.pareto import pareto_shape
 from unpooled.maths.regression import draw
@@ -170,6 +170,6 @@ def plausible(values: np.ndarray, mode: PosteriorMode) -> np.ndarray:
     dominate means and sds. At least the better half is kept.
     """
     lowest = min(mode.value, float(np.nanmin(values)))
-    furthest = 0.5 * chi2.ppf(PLAUSIBLE, len(mode.precision))
+    furthest = 0.5 * chdtri(len(mode.precision), 1.0 - PLAUSIBLE)
     found = np.flatnonzero(values - lowest <= furthest)
     return found if 2 * len(found) >= len(values) else np.sort(np.argsort(values)[: -(-len(values) // 2)])
