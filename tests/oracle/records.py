@@ -101,6 +101,7 @@ def model(
         },
         "fit_checks": (),
         "calibration": None,
+        "noise_of_arms": None,
         "diagnostic_statistics": None,
         "cost": Cost(
             rounds=3,
