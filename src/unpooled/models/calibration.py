@@ -150,10 +150,11 @@ class Calibration(Record):
     """Whether the outcome is continuous. Only then are errors measured in sds of a normal distribution, by
     the scale and by the checks; conformal intervals hold for any outcome."""
 
-    def noise_of_arms(self) -> NoiseOfArms:
-        """The noise variance of held-out outcomes in each arm."""
-        assert self.noise is not None
-        weight, squared, total, fourth = np.maximum(self.noise.T, TINY)
+    def noise_of_arms(self) -> NoiseOfArms | None:
+        """The noise variance of held-out outcomes in each arm; None if no site could tell of both."""
+        if self.noise is None or np.min(self.noise) <= TINY:
+            return None
+        weight, squared, total, fourth = self.noise.T
         variance = total / weight
         error = np.sqrt(np.maximum(fourth - variance**2 * squared, 0.0)) / total
         return NoiseOfArms(variance, float(np.sqrt(np.sum(error**2))))

@@ -12,7 +12,7 @@ from scipy.stats import norm
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from unpooled.methods.fedci.ridge import RIDGE, log_odds_of
-from unpooled.models.calibration import THRESHOLDS, Calibration, arm_variances, exceedances, odds
+from unpooled.models.calibration import THRESHOLDS, Calibration, NoiseOfArms, arm_variances, exceedances, odds
 from unpooled.protocol.rows import make_rows
 
 RNG = np.random.default_rng(8)
@@ -71,6 +71,12 @@ def _calibration(errors: np.ndarray, weights: np.ndarray) -> Calibration:
 _compiled = jax.jit(arm_variances)
 
 
+def _noise(errors: np.ndarray, treatment: np.ndarray, chances: np.ndarray) -> NoiseOfArms:
+    found = _variances(errors, treatment, chances, 0.0).noise_of_arms()
+    assert found is not None
+    return found
+
+
 def _variances(errors: np.ndarray, treatment: np.ndarray, chances: np.ndarray, least: float) -> Calibration:
     """The calibration in which only the noise of the arms is known."""
     count, nothing = len(errors), np.zeros((len(errors), 1))
@@ -83,7 +89,7 @@ def _variances(errors: np.ndarray, treatment: np.ndarray, chances: np.ndarray, l
 
 
 def test_the_noise_of_an_arm_is_a_weighted_mean_of_squared_errors() -> None:
-    found = _variances(ERRORS, TREATMENT, CHANCES, 0.0).noise_of_arms()
+    found = _noise(ERRORS, TREATMENT, CHANCES)
     relative = 0.0
     for arm in (0, 1):
         # The chance of the other arm; a mean of weighted squares and the delta method for its logarithm.
@@ -104,9 +110,7 @@ def test_equal_noise_seldom_fails_the_check_and_unequal_noise_often(tails: int) 
         errors = rng.standard_t(tails, 400)
         for case, ratio in enumerate((1.0, 2.0)):
             scaled = np.where(treatment > 0.0, np.sqrt(ratio) * errors, errors)
-            failed[case] += (
-                not _variances(scaled, treatment, np.ones(400), 0.0).noise_of_arms().check().passed
-            )
+            failed[case] += not _noise(scaled, treatment, np.ones(400)).check().passed
     equal, unequal = failed / 300
     assert equal <= 0.05
     assert unequal >= (0.95 if tails == 30 else 0.6)
@@ -118,8 +122,8 @@ def test_noise_that_depends_on_a_confounder_is_the_same_in_both_arms() -> None:
     chances = np.exp(x)
     treatment = (rng.random(4000) < chances / (1.0 + chances)).astype(float)
     errors = np.exp(0.5 * x) * rng.normal(size=4000)
-    assert _variances(errors, treatment, chances, 0.0).noise_of_arms().check().passed
-    assert not _variances(errors, treatment, np.ones(4000), 0.0).noise_of_arms().check().passed
+    assert _noise(errors, treatment, chances).check().passed
+    assert not _noise(errors, treatment, np.ones(4000)).check().passed
 
 
 def test_with_limits_no_person_dominates_the_noise_of_an_arm() -> None:
@@ -130,6 +134,13 @@ def test_with_limits_no_person_dominates_the_noise_of_an_arm() -> None:
         # Everybody else adds 0.5 and 0.25; the first person at most a fifth of the sum of squares.
         assert fourth <= 0.25 * others * 5.0 / 4.0 + 1e-9
         assert total <= 0.5 * others + np.sqrt(fourth / 5.0) + 1e-9
+
+
+def test_an_arm_of_few_people_tells_nothing_of_its_noise() -> None:
+    treatment = (np.arange(N) < 4).astype(float)
+    found = _variances(ERRORS, treatment, np.ones(N), 5.0)
+    assert found.noise is not None and not found.noise[1].any() and found.noise[0].all()
+    assert found.noise_of_arms() is None
 
 
 def test_a_quantile_is_that_of_weighted_conformal_prediction() -> None:

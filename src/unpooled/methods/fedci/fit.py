@@ -100,11 +100,12 @@ def fit(
     )
     checks, noise = [draws_check(replaced)], None
     if continuous:
-        log_sd = {name: one["free"]["noise"][:, None] for name, one in draws.items()}
-        noise = noise_of_arms(mix(log_sd, weights, settings.draws))
         if calibration is not None:
             noise = calibration.noise_of_arms()
             checks.append(calibration.check())
+        if noise is None:
+            log_sd = {name: one["free"]["noise"][:, None] for name, one in draws.items()}
+            noise = noise_of_arms(mix(log_sd, weights, settings.draws))
         checks.append(noise.check())
     shared = Draws({"weights": weights, "structures": draws})
     told = {"weights": weights, "structures": diagnostics}
