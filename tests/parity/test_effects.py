@@ -19,7 +19,7 @@ from oracle.world import World, build
 from unpooled.maths.regression import draw
 from unpooled.methods.fedci.effects import (
     WeightDraws,
-    average_variance,
+    average_effect,
     conditional_effect,
     individual_effect,
 )
@@ -108,8 +108,7 @@ def test_average_effects_and_their_variance_are_those_of_dense_conditioning(fitt
         [rows.present, rows.present * np.random.default_rng(1).exponential(size=len(rows.fold))]
     )
     weights /= weights.sum(axis=1, keepdims=True)
-    mean, _ = conditional_effect(world.evidence, draws, rows, rows.covariates)
-    variances = average_variance(world.evidence, draws, rows, weights)
+    mean, variances = average_effect(world.evidence, draws, rows, weights)
     people, outcome = world.people()
     # People of a large study (diagonal) are averaged over as new people are: ids of their own.
     own = _as_people(rows, 1000, keep=9)

@@ -9,7 +9,6 @@ import pandas as pd
 
 from unpooled.diagnostics.minimax_bound import minimax_bound
 from unpooled.disclosure.by_site import Diagnostics
-from unpooled.methods.causal_rff.settings import CausalRFFContext
 
 
 def borrowed(diagnostics: Diagnostics, sites: Sequence[str]) -> pd.DataFrame | None:
@@ -37,6 +36,8 @@ def study_bounds(diagnostics: Diagnostics, context: object, counts: Sequence[int
     λ^{s,v} is the share that s borrows from v relative to the share from its own data. B is half the number
     of features (sines and cosines): those of the regression, or one per latent class.
     """
+    from unpooled.methods.causal_rff.settings import CausalRFFContext  # with the whole method: late
+
     chosen = diagnostics.get("chosen")
     fit = diagnostics.get(chosen, {}) if isinstance(chosen, str) else {}
     if "borrowed" not in fit or not isinstance(context, CausalRFFContext):

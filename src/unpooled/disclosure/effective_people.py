@@ -26,7 +26,7 @@ def effective_people(contributions: Float[Array, "*k n"]) -> Float[Array, "*k"]:
     return jnp.sum(contributions, axis=-1) / jnp.where(largest > TINY, largest, jnp.inf)
 
 
-def enough(contributions: Float[Array, "*k n"], least: Array | float) -> Float[Array, "*k"]:
+def enough(contributions: Float[Array, "*k n"], least: float) -> Float[Array, "*k"]:
     """The factor by which to multiply what is summed: 0 if it rests on `least` people or fewer, else up to 1.
 
     The factor rises linearly and reaches 1 at twice as many people, so that an optimiser sees no jump. It is
@@ -35,17 +35,18 @@ def enough(contributions: Float[Array, "*k n"], least: Array | float) -> Float[A
     >>> enough(jnp.ones((1, 4)), 4.0).tolist(), enough(jnp.ones((1, 6)), 4.0).tolist()
     ([0.0], [0.5])
     """
+    if not least:
+        return jnp.ones(contributions.shape[:-1])
     people = effective_people(contributions)
-    factor = jnp.clip(people / jnp.maximum(least, 1.0) - 1.0, 0.0, 1.0)
     # The derivative of the factor would be that of one person, who has the largest contribution.
-    return jax.lax.stop_gradient(jnp.where(least > 0.0, factor, 1.0))
+    return jax.lax.stop_gradient(jnp.clip(people / max(least, 1.0) - 1.0, 0.0, 1.0))
 
 
 STEPS = 40
 """Halvings of the interval that holds a cap."""
 
 
-def capped(values: Float[Array, "*k n"], least: Array | float) -> Float[Array, "*k n"]:
+def capped(values: Float[Array, "*k n"], least: float) -> Float[Array, "*k n"]:
     """Values v ≥ 0 capped at the largest c for which Σv²/max v² exceeds `least`; unchanged if `least` is 0.
 
     If `least` people or fewer have a value above 0, all become 0.
@@ -53,6 +54,8 @@ def capped(values: Float[Array, "*k n"], least: Array | float) -> Float[Array, "
     >>> capped(jnp.array([[9.0, 1.0, 1.0, 1.0, 1.0]]), 2.0).round(2).tolist()
     [[2.0, 1.0, 1.0, 1.0, 1.0]]
     """
+    if not least:
+        return values
 
     def people(cap: Array) -> Array:
         below = jnp.minimum(values, cap[..., None])
@@ -64,22 +67,17 @@ def capped(values: Float[Array, "*k n"], least: Array | float) -> Float[Array, "
         enough_people = people(middle) > least
         return jnp.where(enough_people, middle, low), jnp.where(enough_people, high, middle)
 
-    def cap() -> Array:
-        highest = jnp.max(values, axis=-1)
-        low, _ = jax.lax.fori_loop(0, STEPS, halve, (jnp.zeros_like(highest), highest))
-        return jnp.minimum(values, jnp.where(people(highest) > least, highest, low)[..., None])
-
-    return jax.lax.cond(jnp.asarray(least) > 0.0, cap, lambda: values)
+    highest = jnp.max(values, axis=-1)
+    low, _ = jax.lax.fori_loop(0, STEPS, halve, (jnp.zeros_like(highest), highest))
+    return jnp.minimum(values, jnp.where(people(highest) > least, highest, low)[..., None])
 
 
 def spread_out(
-    values: Float[Array, "*k n"], present: Float[Array, " n"], least: Array
+    values: Float[Array, "*k n"], present: Float[Array, " n"], least: float
 ) -> Float[Array, "*k n"]:
     """Values whose deviations from their median are capped, so that no sum of them rests on few people."""
-
-    def clip() -> Array:
-        centre = jnp.nanmedian(jnp.where(present > 0.0, values, jnp.nan), axis=-1, keepdims=True)
-        deviation = jnp.where(present > 0.0, values - centre, 0.0)
-        return centre + jnp.sign(deviation) * capped(jnp.abs(deviation), least)
-
-    return jax.lax.cond(jnp.asarray(least) > 0.0, clip, lambda: values)
+    if not least:
+        return values
+    centre = jnp.nanmedian(jnp.where(present > 0.0, values, jnp.nan), axis=-1, keepdims=True)
+    deviation = jnp.where(present > 0.0, values - centre, 0.0)
+    return centre + jnp.sign(deviation) * capped(jnp.abs(deviation), least)

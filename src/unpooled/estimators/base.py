@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator
 
 from unpooled.coordinator.aggregate import aggregate
 from unpooled.coordinator.result import StudyResult
@@ -23,6 +22,7 @@ from unpooled.disclosure.limits import NONE, Limits
 from unpooled.effects.summary import combine, interval, table
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import FailedCheckWarning, StudyError, nearest
+from unpooled.estimators.parameters import WithParameters
 from unpooled.methods import method as methods
 from unpooled.protocol.engine import RemoteSites
 from unpooled.site.effects import conditional_effects, conformal_interval, individual_effects
@@ -30,7 +30,7 @@ from unpooled.site.site import Site
 from unpooled.study import Study
 
 
-class Estimator(BaseEstimator):
+class Estimator(WithParameters):
     """Base class of the estimators, with the methods that all of them share.
 
     The constructor only stores its parameters, `fit` checks them, and tables are never changed.
@@ -119,7 +119,7 @@ class Estimator(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a pickle or a copy holds: neither tables nor where they are, which may name a password."""
-        state: dict[str, Any] = {**super().__getstate__()}  # type: ignore[dict-item]
+        state = dict(vars(self))
         state.pop("sites_", None)
         if "result_" in state:
             result: StudyResult = state["result_"]

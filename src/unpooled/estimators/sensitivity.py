@@ -18,7 +18,6 @@ from unpooled.disclosure.limits import NONE, Limits
 from unpooled.errors import StudyError
 from unpooled.estimators.base import Watcher
 from unpooled.estimators.causal_fi import CausalFI
-from unpooled.methods.causal_fi.settings import ARMS, Shift, require_known
 from unpooled.study import Study
 
 SIZES = (-0.5, -0.25, 0.0, 0.25, 0.5)
@@ -102,6 +101,8 @@ def sensitivity(
             remedy="pass a CausalFI with the default inference and no shifts",
         )
     # Checked before the main analysis, which takes a minute.
+    from unpooled.methods.causal_fi.settings import ARMS, Shift, require_known  # with the whole method: late
+
     require_known("column", column, list(study.columns.incomplete), "an incomplete column of the study")
     if arm is not None:
         require_known("arm", arm, list(ARMS), "control or treated")

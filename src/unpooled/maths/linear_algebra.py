@@ -16,6 +16,7 @@ from jaxtyping import Array
 from threadpoolctl import ThreadpoolController
 
 Result = TypeVar("Result")
+Packed = TypeVar("Packed", Array, np.ndarray)
 
 
 def forward(root: Array, right: Array) -> Array:
@@ -47,13 +48,13 @@ def pack(matrix: Array) -> Array:
     return matrix[..., rows, columns]
 
 
-def unpack(packed: Array) -> Array:
+def unpack(packed: Packed) -> Packed:
     """The symmetric matrix with the given lower triangle."""
     size = (int(np.sqrt(8 * packed.shape[-1] + 1)) - 1) // 2
     position = np.zeros((size, size), dtype=int)
     rows, columns = np.tril_indices(size)
     position[rows, columns] = position[columns, rows] = np.arange(len(rows))
-    return packed[..., jnp.asarray(position)]
+    return packed[..., position]
 
 
 @contextmanager

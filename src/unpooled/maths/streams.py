@@ -27,10 +27,15 @@ STREAMS = {
     "index starts": 20,
     "importance points": 21,
     "unexplained effects": 22,
+    "weights and shifts": 23,
+    "site draws": 24,
+    "predictive draws": 25,
+    "sweeps": 26,
+    "class sweeps": 27,
+    "effects": 28,
+    "individual effects": 29,
     # JAX keys, asked for by `stream_key`.
-    "class keys": 7,
     "latent keys": 11,
-    "augmentation keys": 20,
     "subsample": 15,
 }
 """The number of each stream."""
@@ -51,6 +56,6 @@ def stream_key(seed: int, name: str, more: int = 0) -> jax.Array:
     return jax.random.fold_in(jax.random.key(seed), STREAMS[name] + more)
 
 
-def individual_key(seed: int, site: int) -> jax.Array:
-    """The JAX key of the noise in a site's individual effects."""
-    return jax.random.fold_in(jax.random.key(seed), site)
+def key_data(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """The data of JAX keys [*shape, 2], drawn by NumPy: splitting a key would take a compilation."""
+    return rng.integers(2**32, size=(*shape, 2), dtype=np.uint32)

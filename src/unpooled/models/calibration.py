@@ -58,7 +58,7 @@ def exceedances(
     arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * rows.present
     weight = capped(arms * jnp.stack([chances, 1.0 / chances]), rows.least)
     beyond = (jnp.abs(errors) > jnp.asarray(THRESHOLDS)[:, None]).astype(float)
-    kept = jax.vmap(_kept, (0, None, None))(weight, beyond, rows.least)
+    kept = jax.vmap(lambda one: _kept(one, beyond, rows.least))(weight)
     total = weight.sum(axis=1, keepdims=True)
     squares = (weight**2).sum(axis=1, keepdims=True)
     return {"beyond": kept * (weight @ beyond.T), "total": kept * total, "squares": kept * squares}
@@ -81,13 +81,15 @@ def arm_variances(
     return {"noise": jnp.stack([one.sum(axis=1) for one in sums], axis=1)}
 
 
-def _kept(weight: Float[Array, " n"], beyond: Float[Array, "t n"], least: Array) -> Float[Array, " t"]:
+def _kept(weight: Float[Array, " n"], beyond: Float[Array, "t n"], least: float) -> Float[Array, " t"]:
     """1 for thresholds at which the people since the last such one, and those beyond, are enough; else 0."""
+    if not least:
+        return jnp.ones(len(beyond))
 
     def next_threshold(inside: Array, further: Array) -> tuple[Array, Array]:
         between, outside = weight * inside * (1.0 - further), weight * further
         both = jnp.minimum(effective_people(between), effective_people(outside))
-        keep = jnp.where(least > 0.0, both > least, True)
+        keep = both > least
         return jnp.where(keep, further, inside), keep.astype(float)
 
     return jax.lax.scan(next_threshold, (weight > TINY).astype(float), beyond)[1]

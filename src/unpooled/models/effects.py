@@ -45,18 +45,13 @@ def average(effects: Float[Array, "*k n"], weight: Float[Array, "*w n"], rows: R
     A draw may be chosen so that only one person has an effect. The deviations from the median are therefore
     multiplied by `enough`, which is 1 if they rest on many people.
     """
-
-    def plain() -> Array:
+    if not rows.least:
         return jnp.sum(effects * weight, axis=-1) / weight.sum(axis=-1)
-
-    def with_limits() -> Array:
-        there = jnp.where(rows.present > 0.0, effects, jnp.nan)
-        centre = jnp.nanmedian(there, axis=-1, keepdims=True)
-        deviation = jnp.where(rows.present > 0.0, effects - centre, 0.0) * weight
-        factor = enough(jnp.abs(deviation), rows.least)
-        return centre[..., 0] + factor * deviation.sum(axis=-1) / weight.sum(axis=-1)
-
-    return jax.lax.cond(rows.least > 0.0, with_limits, plain)
+    there = jnp.where(rows.present > 0.0, effects, jnp.nan)
+    centre = jnp.nanmedian(there, axis=-1, keepdims=True)
+    deviation = jnp.where(rows.present > 0.0, effects - centre, 0.0) * weight
+    factor = enough(jnp.abs(deviation), rows.least)
+    return centre[..., 0] + factor * deviation.sum(axis=-1) / weight.sum(axis=-1)
 
 
 class EffectModel(Protocol):

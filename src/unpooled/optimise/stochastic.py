@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import jax
 import numpy as np
-import optax
 
 from unpooled.errors import FitError
 from unpooled.optimise.objective import Minima, evaluate, flatten, ravel
 from unpooled.optimise.procedure import Procedure, noted
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.stage import Objective
+
+if TYPE_CHECKING:
+    import optax
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ def stochastic(
 @cache
 def _optimiser(rule: str, rate: float) -> tuple[optax.GradientTransformation, optax.TransformUpdateFn]:
     """The optimiser and its compiled update, cached so that later fits need no recompilation."""
+    import optax  # takes a fifth of a second, and only the paper's own inference needs it
+
     optimiser = optax.adam(rate) if rule == "adam" else optax.adagrad(rate)
     return optimiser, jax.jit(optimiser.update)
 

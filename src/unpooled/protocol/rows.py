@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
@@ -24,15 +23,16 @@ class Rows(eqx.Module):
     """Index of the site in the study, with which its own draws are looked up."""
     salt: Int[Array, ""]
     """What the site mixes into every random key: its index if all tables are here, else a secret."""
-    least: Float[Array, ""]
-    """Number of effective people that every sum must exceed; 0 without limits."""
     incomplete: Float[Array, "n u"]
     """Incomplete confounders, 0 where a value is missing."""
     seen: Float[Array, "n u"]
     """1 where a value of `incomplete` is observed, 0 where it is missing."""
     more_folds: Int[Array, "r n"] | None = None
     """Further draws of the folds, for methods that repeat their cross-fitting; `fold` is the first draw."""
-    per_feature: Float[Array, ""] = eqx.field(default_factory=lambda: jnp.zeros(()))
+    least: float = eqx.field(static=True, default=0.0)
+    """Number of effective people that every sum must exceed; 0 without limits. It is known when a stage is
+    compiled, so that programs of sites without limits do not contain what protects the others."""
+    per_feature: float = eqx.field(static=True, default=0.0)
     """Fewest people per feature in a group whose products of features are sent; 0 without limits."""
 
     def own_key(self, key: Array) -> Array:
@@ -68,7 +68,8 @@ def make_rows(
 
     def pad(array: np.ndarray, value: float = 0.0) -> Array:
         width = [(0, extra)] + [(0, 0)] * (array.ndim - 1)
-        return jnp.asarray(np.pad(array, width, constant_values=value))
+        # Unlike jnp.asarray, this takes no compilation.
+        return jax.device_put(np.pad(array, width, constant_values=value))
 
     more = None if more_folds is None or len(more_folds) == 0 else pad(more_folds.T.astype(np.int32), -1).T
     return Rows(
@@ -77,11 +78,11 @@ def make_rows(
         outcome=pad(outcome),
         present=pad(np.ones(count)),
         fold=pad(fold.astype(np.int32), -1),
-        site=jnp.asarray(site),
-        salt=jnp.asarray(site if salt is None else salt),
-        least=jnp.asarray(float(least)),
-        per_feature=jnp.asarray(float(per_feature)),
+        site=jax.device_put(np.asarray(site)),
+        salt=jax.device_put(np.asarray(site if salt is None else salt)),
         incomplete=pad(np.nan_to_num(values)),
         seen=pad((~np.isnan(values)).astype(float), 1.0),
         more_folds=more,
+        least=float(least),
+        per_feature=float(per_feature),
     )

@@ -19,6 +19,9 @@ class Stage(eqx.Module):
 
     reveals: ClassVar[str]
     """What the statistics reveal about a site, in one sentence for custodians."""
+    often: ClassVar[bool] = True
+    """Whether the stage is asked in many rounds of a fit, so that its program should run as fast as it can;
+    otherwise it is compiled with less effort unless the table is large."""
 
     @abstractmethod
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:

@@ -91,7 +91,7 @@ def _answer(site: Site, question: Message) -> Reply:
         case Ask(name, parameters):
             stage, rows = _stage(_adopted(site), name)
             check_parameters(stage, parameters, _length(site, rows))
-            return one_by_one(_statistics, parameters, stage, rows)
+            return one_by_one(_statistics, parameters, stage, rows, often=stage.often)
         case Vjp(name, parameters, cotangent):
             stage, rows = _stage(_adopted(site), name)
             check_parameters(stage, parameters, _length(site, rows))

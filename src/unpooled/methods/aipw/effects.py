@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.maths.streams import individual_key
+from unpooled.maths.compilation import Program
+from unpooled.maths.streams import key_data, stream
 from unpooled.methods.aipw.stages import features
 from unpooled.models.outcome_family import Gaussian, individual_effect
 from unpooled.protocol.records import Arrays
@@ -23,13 +24,13 @@ def conditional(draws: Arrays, people: Rows) -> np.ndarray:
 def individual(draws: Arrays, people: Rows, seed: int) -> np.ndarray:
     """ITE draws (2w − 1)(y − y_mis) [K, people], with y_mis from the other arm's regression plus noise."""
     both = np.swapaxes(draws["outcome"] @ np.asarray(features(people.covariates)).T, 1, 2)
-    key = individual_key(seed, int(people.site))
-    return np.asarray(_individual(both, draws["noise"], people, jax.random.split(key, len(both))))
+    keys = key_data(stream(seed, "individual effects", int(people.site)), len(both))
+    return np.asarray(_individual(both, draws["noise"], people, keys))
 
 
-@jax.jit
+@Program
 def _individual(both: Array, noise: Array, people: Rows, keys: Array) -> Float[Array, "k n"]:
     def one(both: Array, noise: Array, key: Array) -> Array:
         return individual_effect(Gaussian(), both, noise, people, jnp.zeros(()), key)
 
-    return jax.vmap(one)(both, noise, keys)
+    return jax.vmap(one)(both, noise, jax.random.wrap_key_data(keys))

@@ -113,6 +113,7 @@ class Scores(Stage):
     """ψ = μ₁ − μ₀ + w(y − μ₁)/e − (1 − w)(y − μ₀)/(1 − e), cross-fitted: each person by fits without them."""
 
     trim: float = eqx.field(static=True)
+    often: ClassVar[bool] = False
     reveals: ClassVar[str] = (
         "at this site, by draw of the folds: number of people, mean and sum of squared deviations of their "
         "doubly robust scores, sum of squares of their weighted residuals; for sums over sites: how many "
@@ -147,6 +148,7 @@ class WeightedOutcomes(Stage):
     """Means by arm with weights 1/e and 1/(1 − e), and the sums that their standard errors require."""
 
     trim: float = eqx.field(static=True)
+    often: ClassVar[bool] = False
     reveals: ClassVar[str] = (
         "at this site, by arm: number of people, sum of inverse-propensity weights, the weighted mean of the "
         "outcome, sums of squared weights with deviations from that mean and their squares; for sums over "
@@ -194,10 +196,9 @@ def _weight_sums(chance: Array, clipped: Array, rows: Rows) -> dict[str, Array]:
 def _count(clipped: Array, rows: Rows) -> Float[Array, ""]:
     """How many propensities were clipped; with limits, none or all if they, or the others, are few."""
     found, everybody = rows.present @ clipped, rows.present.sum()
-    limited = jnp.where(
-        found <= rows.least, 0.0, jnp.where(everybody - found <= rows.least, everybody, found)
-    )
-    return jnp.where(rows.least > 0.0, limited, found)
+    if not rows.least:
+        return found
+    return jnp.where(found <= rows.least, 0.0, jnp.where(everybody - found <= rows.least, everybody, found))
 
 
 def _clipped(coefficients: Array, rows: Rows, fold: Array, trim: float) -> tuple[Float[Array, " n"], Array]:

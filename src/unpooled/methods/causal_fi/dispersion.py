@@ -38,7 +38,7 @@ def log_densities(
     outcome: Float[Array, " n"],
     predictor: Float[Array, " n"],
     arms: Float[Array, "2 n"],
-    least: Array,
+    least: float,
 ) -> Float[Array, "2 k"]:
     """Sums over the people of each arm of log p(y | η, α) at the points of the grid; nobody dominates one."""
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from unpooled.maths.compilation import Program
 from unpooled.methods.causal_fi.model import BOUNDS, ImputationModel
 from unpooled.models.outcome_family import individual_effect
 from unpooled.protocol.records import Arrays
@@ -49,7 +50,7 @@ def conditional(model: ImputationModel, draws: Arrays, people: Rows) -> np.ndarr
     return np.asarray(_conditional(model, draws, people))
 
 
-@eqx.filter_jit
+@Program
 def _conditional(model: ImputationModel, draws: Arrays, people: Rows) -> Float[Array, "k n"]:
     return jax.lax.map(lambda draw: _given_observed(model, draw, people), draws)
 
@@ -59,7 +60,7 @@ def individual(model: ImputationModel, draws: Arrays, people: Rows, correlation:
     return np.asarray(_individual(model, draws, people, jnp.asarray(correlation)))
 
 
-@eqx.filter_jit
+@Program
 def _individual(
     model: ImputationModel, draws: Arrays, people: Rows, correlation: Array
 ) -> Float[Array, "k n"]:

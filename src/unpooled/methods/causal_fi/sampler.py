@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unpooled.maths.streams import stream_key
+from unpooled.maths.streams import key_data, stream
 from unpooled.methods.causal_fi.chain import Chain, Setting, Sizes, advance
 from unpooled.methods.causal_fi.columns import Layout
 from unpooled.methods.causal_fi.structures import BendStructure
@@ -123,5 +123,4 @@ class AugmentationSampler(NamedTuple):
         return {} if self.shift is None else {"shift": np.repeat(self.shift[None], count, axis=0)}
 
     def _keys(self, use: int, number: int, count: int) -> np.ndarray:
-        key = jax.random.fold_in(stream_key(self.seed, "augmentation keys", use), number)
-        return np.asarray(jax.random.key_data(jax.random.split(key, count)))
+        return key_data(stream(self.seed, "sweeps", use, number), count)

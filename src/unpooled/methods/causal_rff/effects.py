@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.disclosure.effective_people import spread_out
+from unpooled.maths.compilation import Program
 from unpooled.methods.causal_rff.classes.log_likelihoods import (
     PARTS,
     ClassLogLikelihoods,
@@ -158,7 +159,7 @@ def each_draw(model: Model, draws: Arrays, people: Rows) -> np.ndarray:
     return _unbundled(_effects(model, draws, people))
 
 
-@eqx.filter_jit
+@Program
 def _effects(model: Model, draws: Arrays, people: Rows) -> Array:
     return jax.lax.map(lambda draw: model.effect(draw, people), draws)
 
@@ -170,7 +171,7 @@ def each_individual(
     return _unbundled(_individuals(model, draws, people, keys, jnp.asarray(correlation)))
 
 
-@eqx.filter_jit
+@Program
 def _individuals(model: Model, draws: Arrays, people: Rows, keys: np.ndarray, correlation: Array) -> Array:
     def one(leaves: tuple[Arrays, Array]) -> Array:
         return model.individual(leaves[0], people, jax.random.wrap_key_data(leaves[1]), correlation)

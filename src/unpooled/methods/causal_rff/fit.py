@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
+from unpooled.maths.streams import key_data, stream
 from unpooled.methods.method import Fit
 from unpooled.models.calibration import Calibration
 from unpooled.models.effects import BOOTSTRAP, average_effects
@@ -57,8 +58,7 @@ def fit(
     draws = found[chosen].draws
     # One question for each draw, or a single one for a bundle of draws.
     count = len(jax.tree.leaves(draws.shared)[0])
-    keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), count)))
-    fixed = {**draws.shared, BOOTSTRAP: keys}
+    fixed = {**draws.shared, BOOTSTRAP: key_data(stream(seed, "effects"), count)}
     reply, calibration = yield from side_by_side(
         ask(f"effect/{chosen}", Parameters(fixed=fixed, per_site=draws.by_site)),
         _calibrate(chosen, found[chosen].without if continuous else None),

@@ -8,7 +8,7 @@ import numpy as np
 
 from unpooled.errors import StudyError
 from unpooled.maths.fourier import frequencies
-from unpooled.maths.streams import individual_key, stream
+from unpooled.maths.streams import key_data, stream
 from unpooled.methods.causal_rff.classes.candidate import (
     CLASSES,
     FOLD_ROUNDS,
@@ -177,7 +177,7 @@ class CausalRFFMethod:
         asked = rows if people is None else people
         known = draws.at(int(asked.site))
         count = len(jax.tree.leaves(known)[0])
-        keys = np.asarray(jax.random.key_data(jax.random.split(individual_key(seed, int(rows.site)), count)))
+        keys = key_data(stream(seed, "individual effects", int(rows.site)), count)
         return each_individual(model, known, asked, keys, settings.noise_correlation)
 
 

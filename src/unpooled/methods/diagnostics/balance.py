@@ -79,9 +79,9 @@ def with_regressors(rows: Rows, fold: np.ndarray) -> Rows:
         fold=jnp.asarray(np.pad(fold.astype(np.int32), (0, extra), constant_values=-1)),
         site=rows.site,
         salt=rows.salt,
-        least=rows.least,
         incomplete=rows.incomplete[:, :0],
         seen=rows.seen,
+        least=rows.least,
     )
 
 
@@ -97,6 +97,7 @@ class Balance(Stage):
     sd: Float[Array, " f"]
     flag: Array
     trim: float = eqx.field(static=True)
+    often: ClassVar[bool] = False
     reveals: ClassVar[str] = (
         "at this site, by arm: number, mean and sd of every covariate, number of missing values, people by "
         "twentieths of their propensity (the first and last in finer steps), sum of the weights and "

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
+from unpooled.maths.compilation import Program
 from unpooled.maths.covariance import between_arms
+from unpooled.maths.linear_algebra import forward
 from unpooled.methods.fedci.bounds import WEIGHTS
 from unpooled.methods.fedci.mixture import mix
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators
@@ -48,27 +48,49 @@ def as_sent(evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array) 
     return draws._replace(beta=draws.beta * evidence.kept(draws.free, rows, weights))
 
 
-def factual(evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array) -> Float[Array, "j n"]:
-    """Expected outcome of every row in its own arm, given the rows with weight 1."""
-    shared = jnp.sum(shared_arms(evidence, draws, rows.covariates) * arm_indicators(rows.treatment), axis=2)
-    if not isinstance(evidence, KernelEvidence) or evidence.diagonal:
-        return shared
-    cross = _cross(evidence, draws.free, rows.treatment, rows.covariates, rows) * weights
-    return shared + _conditional_mean(evidence, draws, rows, weights, cross)
+class Conditioned(NamedTuple):
+    """The site's remainder process, conditioned on some of its rows: R = LLᵀ."""
+
+    rows: Rows
+    present: Float[Array, " n"]
+    """1 for the rows on which it is conditioned."""
+    root: Float[Array, "n n"]
+    """L."""
+    residual: Float[Array, "j n"]
+    """L⁻¹(y − shared), for each draw of the weights."""
+
+    def explained(self, cross: Float[Array, "k n"]) -> tuple[Float[Array, "j k"], Float[Array, "n k"]]:
+        """The conditional mean, and L⁻¹·crossᵀ, whose squares sum to the explained variance."""
+        whitened = forward(self.root, (cross * self.present).T)
+        return self.residual @ whitened, whitened
 
 
-def outcome_variance(evidence: Evidence, free: Arrays, rows: Rows, weights: Array) -> Float[Array, " n"]:
-    """Variance of every row's outcome in its own arm given weights and shifts, and the rows with weight 1."""
-    noise = arm_indicators(rows.treatment) @ jnp.exp(2.0 * free["noise"])
+def condition(evidence: KernelEvidence, draws: WeightDraws, rows: Rows, present: Array) -> Conditioned:
+    """Condition the remainder on the rows with `present` 1."""
+    root = jnp.linalg.cholesky(evidence.observed_covariance(draws.free, rows, present))
+    residual = (rows.outcome - _own_arm(evidence, draws, rows)) * present
+    return Conditioned(rows, present, root, forward(root, residual.T).T)
+
+
+def _own_arm(evidence: Evidence, draws: WeightDraws, rows: Rows) -> Float[Array, "j n"]:
+    """The shared predictor of every row in its own arm."""
+    return jnp.sum(shared_arms(evidence, draws, rows.covariates) * arm_indicators(rows.treatment), axis=2)
+
+
+def factual(
+    evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array
+) -> tuple[Float[Array, "j n"], Float[Array, " n"]]:
+    """Every row's outcome in its own arm given the rows with weight 1: means, and variance without noise."""
+    shared = _own_arm(evidence, draws, rows)
     if not isinstance(evidence, KernelEvidence):
-        return noise
-    scale = arm_indicators(rows.treatment) @ jnp.diagonal(evidence.structure.arm_covariance(free))
-    remainder = scale * evidence.structure.remainder_diagonal(free, rows.covariates)
+        return shared, jnp.zeros(len(rows.present))
+    scale = arm_indicators(rows.treatment) @ jnp.diagonal(evidence.structure.arm_covariance(draws.free))
+    variance = scale * evidence.structure.remainder_diagonal(draws.free, rows.covariates)
     if evidence.diagonal:
-        return noise + remainder
-    cross = _cross(evidence, free, rows.treatment, rows.covariates, rows) * weights
-    explained = _explained(evidence, free, rows, weights, cross.T)
-    return noise + jnp.maximum(remainder - jnp.sum(explained**2, axis=0), 0.0)
+        return shared, variance
+    cross = _cross(evidence, draws.free, rows.treatment, rows.covariates, rows)
+    mean, whitened = condition(evidence, draws, rows, weights).explained(cross)
+    return shared + mean, jnp.maximum(variance - jnp.sum(whitened**2, axis=0), 0.0)
 
 
 def conditional_effect(
@@ -83,25 +105,26 @@ def conditional_effect(
     if evidence.diagonal:
         return mean, prior
     cross = _contrast(evidence, draws.free, covariates, rows)
-    mean = mean + _conditional_mean(evidence, draws, rows, rows.present, cross)
-    explained = _explained(evidence, draws.free, rows, rows.present, cross.T)
-    return mean, jnp.maximum(prior - jnp.sum(explained**2, axis=0), 0.0)
+    remainder, whitened = condition(evidence, draws, rows, rows.present).explained(cross)
+    return mean + remainder, jnp.maximum(prior - jnp.sum(whitened**2, axis=0), 0.0)
 
 
-def average_variance(
-    evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Float[Array, "k n"]
-) -> Float[Array, " k"]:
-    """Variance of weighted average CATEs that is due to the site's remainder."""
+def average_effect(
+    evidence: Evidence, draws: WeightDraws, rows: Rows, shares: Float[Array, "k n"]
+) -> tuple[Float[Array, "j n"], Float[Array, " k"]]:
+    """CATE of the site's own rows, and the variances of averages with these shares due to the remainder."""
+    both = shared_arms(evidence, draws, rows.covariates)
+    mean = both[..., 1] - both[..., 0]
     if not isinstance(evidence, KernelEvidence):
-        return jnp.zeros(len(weights))
+        return mean, jnp.zeros(len(shares))
     spread, structure = _spread(evidence, draws.free), evidence.structure
     if evidence.diagonal:
-        return spread * weights**2 @ structure.remainder_diagonal(draws.free, rows.covariates)
-    cross = weights @ _contrast(evidence, draws.free, rows.covariates, rows)
-    explained = _explained(evidence, draws.free, rows, rows.present, cross.T)
-    remainder = structure.remainder(draws.free, rows.covariates, rows.covariates)
-    joint = spread * jnp.sum((weights @ remainder) * weights, axis=1)
-    return jnp.maximum(joint - jnp.sum(explained**2, axis=0), 0.0)
+        return mean, spread * shares**2 @ structure.remainder_diagonal(draws.free, rows.covariates)
+    cross = _contrast(evidence, draws.free, rows.covariates, rows)
+    remainder, whitened = condition(evidence, draws, rows, rows.present).explained(cross)
+    joint = structure.remainder(draws.free, rows.covariates, rows.covariates)
+    variance = spread * jnp.sum((shares @ joint) * shares, axis=1)
+    return mean + remainder, jnp.maximum(variance - jnp.sum((whitened @ shares.T) ** 2, axis=0), 0.0)
 
 
 def individual_effect(
@@ -141,10 +164,9 @@ def _missing_outcome(
     # K_om R⁻¹ e; the noise covariance of a person's two outcomes is added on the people's own diagonal.
     cross = _cross(evidence, draws.free, 1.0 - people.treatment, people.covariates, known)
     person = jnp.arange(len(noise_cross))
-    cross = cross.at[person, person + len(known.present) - len(noise_cross)].add(noise_cross) * known.present
-    missing = missing + _conditional_mean(evidence, draws, known, known.present, cross)
-    explained = _explained(evidence, draws.free, known, known.present, cross.T)
-    return missing, jnp.maximum(variance - jnp.sum(explained**2, axis=0), 0.0)
+    cross = cross.at[person, person + len(known.present) - len(noise_cross)].add(noise_cross)
+    mean, whitened = condition(evidence, draws, known, known.present).explained(cross)
+    return missing + mean, jnp.maximum(variance - jnp.sum(whitened**2, axis=0), 0.0)
 
 
 def join(rows: Rows, people: Rows) -> Rows:
@@ -168,48 +190,32 @@ def _contrast(evidence: KernelEvidence, free: Arrays, covariates: Array, rows: R
     """Cov(f₁(x) − f₀(x), y_j)."""
     covariance = evidence.structure.arm_covariance(free)
     between = arm_indicators(rows.treatment) @ (covariance[1] - covariance[0])
-    return between * evidence.structure.remainder(free, covariates, rows.covariates) * rows.present
-
-
-def _explained(evidence: KernelEvidence, free: Arrays, rows: Rows, weights: Array, cross: Array) -> Array:
-    """R^{−½}·cross; its squares sum to the variance explained by the rows with weight 1."""
-    root = jnp.linalg.cholesky(evidence.observed_covariance(free, rows, weights))
-    return jsl.solve_triangular(root, cross, lower=True)
-
-
-def _conditional_mean(
-    evidence: KernelEvidence, draws: WeightDraws, rows: Rows, weights: Array, cross: Array
-) -> Array:
-    """cross·R⁻¹·(y − shared): the conditional mean of the remainder."""
-    shared = jnp.sum(shared_arms(evidence, draws, rows.covariates) * arm_indicators(rows.treatment), axis=2)
-    residual = (rows.outcome - shared) * weights
-    root = jnp.linalg.cholesky(evidence.observed_covariance(draws.free, rows, weights))
-    return (cross @ jsl.cho_solve((root, True), residual.T)).T
+    return between * evidence.structure.remainder(free, covariates, rows.covariates)
 
 
 class GaussianProcessAverage(Stage):
     """The site's average effects under each draw: the CATE averaged over its people and their population."""
 
     evidence: Evidence
+    often: ClassVar[bool] = False
     reveals: ClassVar[str] = REVEALS
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         fixed = parameters.fixed
         draws = WeightDraws(parameters.free, fixed["beta"], parameters.per_site["site_shift"])
-        effects = conditional_effect(self.evidence, draws, rows, rows.covariates)[0]
         key = rows.own_key(jax.random.wrap_key_data(fixed["key"]))
         for_noise, for_weights = jax.random.split(key)
+        # One average over the site's people, and for each draw one over their population.
+        count = len(fixed["beta"])
+        weights = jnp.concatenate([rows.present[None], bootstrap_weights(for_weights, rows, (count,))])
+        shares = weights / weights.sum(axis=1, keepdims=True)
+        effects, variance = average_effect(self.evidence, draws, rows, shares)
+        noise = jax.random.normal(for_noise, (count,))
         # Whatever the weights of the features, the averages rest on enough people. Padding has no weight.
-        weights = {
-            "sample": jnp.broadcast_to(rows.present, effects.shape),
-            "population": bootstrap_weights(for_weights, rows, effects.shape[:1]),
+        found = {
+            "sample": average(effects, weights[:1], rows) + jnp.sqrt(variance[0]) * noise,
+            "population": average(effects, weights[1:], rows) + jnp.sqrt(variance[1:]) * noise,
         }
-        found = {}
-        for name, weight in weights.items():
-            shares = weight / weight.sum(axis=1, keepdims=True)
-            variance = average_variance(self.evidence, draws, rows, shares)
-            noise = jax.random.normal(for_noise, variance.shape)
-            found[name] = average(effects, weight, rows) + jnp.sqrt(variance) * noise
         return Statistics(per_site=found)
 
     def bounds(self) -> Bounds:
@@ -244,14 +250,14 @@ def individual_effects(
 def _each_theta(
     evidence: Evidence, part: Arrays, rows: Rows, people: Rows | None, noise_correlation: np.ndarray | None
 ) -> np.ndarray:
-    return np.asarray(_compiled_each_theta(evidence, part, rows, people, noise_correlation))
+    """Effects of people; sequential over θ, so that memory use does not grow with the number of draws."""
+    return np.asarray(_program(evidence, part, rows, people, noise_correlation))
 
 
-@eqx.filter_jit
-def _compiled_each_theta(
-    evidence: Evidence, part: Arrays, rows: Rows, people: Rows | None, noise_correlation: np.ndarray | None
+@Program
+def _program(
+    evidence: Evidence, part: Arrays, rows: Rows, people: Rows | None, noise_correlation: Array | None
 ) -> Array:
-    """Sequential over θ, so that memory use does not grow with the number of draws."""
 
     def one(leaves: Arrays) -> Array:
         drawn = WeightDraws(leaves["free"], leaves["beta"], leaves["shift"][:, :, rows.site])
@@ -259,7 +265,7 @@ def _compiled_each_theta(
             assert people is not None
             mean, variance = conditional_effect(evidence, drawn, rows, people.covariates)
         else:
-            mean, variance = individual_effect(evidence, drawn, rows, people, jnp.asarray(noise_correlation))
+            mean, variance = individual_effect(evidence, drawn, rows, people, noise_correlation)
         noise = jax.random.normal(jax.random.wrap_key_data(leaves["key"]), mean.shape)
         return mean + jnp.sqrt(variance) * noise
 

@@ -16,8 +16,9 @@ from jaxtyping import Array, Float
 from scipy.optimize import minimize
 
 from unpooled.disclosure.effective_people import spread_out
+from unpooled.maths.streams import key_data, stream
 from unpooled.methods.fedci.bounds import WEIGHTS
-from unpooled.methods.fedci.effects import WeightDraws, as_sent, factual, outcome_variance
+from unpooled.methods.fedci.effects import WeightDraws, as_sent, factual
 from unpooled.methods.fedci.laplace import weights_and_shifts
 from unpooled.methods.fedci.ridge import Ridges, fixed_parameters
 from unpooled.methods.fedci.stages import Evidence, arm_indicators, in_use
@@ -40,6 +41,7 @@ class HeldOutErrors(Stage):
     """Cross-products of the structures' prediction errors on held-out people, for stacking."""
 
     evidences: tuple[Evidence, ...]
+    often: ClassVar[bool] = False
     reveals: ClassVar[str] = "per arm: summed squared prediction errors, and number of people"
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
@@ -58,6 +60,7 @@ class HeldOutDistances(Stage):
     """How many held-out outcomes are further from the weighted prediction than a number of its sds."""
 
     evidences: tuple[Evidence, ...]
+    often: ClassVar[bool] = False
     reveals: ClassVar[str] = (
         "for sums over sites, by arm: how many held-out outcomes, weighted by the odds of treatment, are "
         "further from their prediction than each of 34 numbers of sds; and sums of their squared errors and "
@@ -99,9 +102,9 @@ def _predicted(evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> 
         fold, free, beta, own = leaves
         weights = in_use(rows, {"fold": fold})
         draws = as_sent(evidence, WeightDraws(free, beta, own), rows, weights)
-        each = factual(evidence, draws, rows, weights)
+        each, remainder = factual(evidence, draws, rows, weights)
         noise = arm_indicators(rows.treatment) @ jnp.exp(2.0 * free["noise"])
-        spread = jnp.var(each, axis=0) + outcome_variance(evidence, free, rows, weights) - noise
+        spread = jnp.var(each, axis=0) + remainder
         common = jnp.full_like(noise, jnp.exp(jnp.sum(free["noise"])))
         return jnp.stack([each.mean(axis=0), spread, noise, common])
 
@@ -177,8 +180,7 @@ def _question(
     fitted, shifts, fixed = [], [], fixed_parameters(starts, held)
     keys = None
     if seed is not None:
-        many = jax.random.split(jax.random.key(seed), (len(held), PREDICTIVE_DRAWS))
-        keys = np.asarray(jax.random.key_data(many))
+        keys = key_data(stream(seed, "predictive draws"), len(held), PREDICTIVE_DRAWS)
     for name, evidence in evidences.items():
         at = (minima[name].free, fixed, minima[name].statistics, keys)
         beta, shift, _ = one_by_one(weights_and_shifts, at, evidence)

@@ -12,8 +12,10 @@ from jaxtyping import Array
 from scipy.linalg import solve_triangular
 from scipy.special import chdtri
 
+from unpooled.maths.compilation import Program
 from unpooled.maths.pareto import pareto_shape
 from unpooled.maths.regression import draw
+from unpooled.maths.streams import key_data, stream
 from unpooled.methods.fedci.bounds import limits_of
 from unpooled.methods.fedci.model import Structure
 from unpooled.methods.fedci.ridge import Ridges, fixed_parameters
@@ -95,7 +97,7 @@ def prior_curvature(structure: Structure, free: Arrays, fixed: Arrays) -> np.nda
     return np.asarray(_prior_curvature(structure, free, fixed))
 
 
-@jax.jit
+@Program
 def _prior_curvature(structure: Structure, free: Arrays, fixed: Arrays) -> jax.Array:
     flat, unravel = ravel_pytree(free)
     return jax.hessian(lambda point: -structure.log_prior(unravel(point), fixed))(flat)
@@ -122,7 +124,7 @@ def draw_hyperparameters(
     per_theta = evidence.structure.draws_per_theta
     count = -(-settings.draws // per_theta)
     many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), _of_all(start))
-    keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), (count, per_theta))))
+    keys = key_data(stream(seed, "weights and shifts"), count, per_theta)
     normal = np.random.default_rng(seed).standard_normal((count, len(mode.precision)))
     expected = 0.5 * np.sum(normal**2, axis=1)
     box = evidence.structure.bounds()
@@ -140,8 +142,8 @@ def draw_hyperparameters(
     free, beta, shift = jax.tree.map(
         lambda leaf: np.asarray(leaf)[np.resize(likely, count)], (free, beta, shift)
     )
-    noise = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), count)
-    found = {"free": free, "beta": beta, "shift": shift, "key": np.asarray(jax.random.key_data(noise))}
+    noise = key_data(stream(seed, "site draws"), count)
+    found = {"free": free, "beta": beta, "shift": shift, "key": noise}
     return HyperparameterDraws(found, 1.0 - len(likely) / count, shape)
 
 

@@ -26,7 +26,7 @@ SHARPNESS = 8
 
 
 def counted(
-    features: Float[Array, "n p"], arms: Float[Array, "2 n"], least: Array, plain: int
+    features: Float[Array, "n p"], arms: Float[Array, "2 n"], least: float, plain: int
 ) -> Float[Array, "2 n"]:
     """How much each person counts in their arm, at most as in `arms`.
 
@@ -42,7 +42,7 @@ def counted(
     return jax.lax.stop_gradient(arms)  # the derivative would be that of single people
 
 
-def kept(contributions: Float[Array, "*k p n"], least: Array, plain: int) -> Float[Array, "*k p"]:
+def kept(contributions: Float[Array, "*k p n"], least: float, plain: int) -> Float[Array, "*k p"]:
     """The factor of each feature: 0 if it rests on `least` people or fewer, 1 from FULL times as many."""
     factor = jnp.minimum(enough(contributions, least) / (FULL - 1.0), 1.0)
     return factor.at[..., :plain].set(1.0)

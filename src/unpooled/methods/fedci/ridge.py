@@ -32,6 +32,7 @@ class Ridge(Stage):
     def bounds(self) -> Bounds:
         return FIXED
 
+    often: ClassVar[bool] = False
     reveals: ClassVar[str] = (
         "per arm: Gram matrix of the covariates summed over people, their products with the outcome"
     )
@@ -59,7 +60,7 @@ class Ridges:
 
 def ridges_of(total: Arrays) -> Ridges:
     """Solve the ridge regressions from sums over sites."""
-    gram = np.asarray(unpack(jnp.asarray(total["gram"])))
+    gram = unpack(np.asarray(total["gram"]))
     penalty = np.diag([1e-6, *np.full(gram.shape[-1] - 1, RIDGE)])
     coefficient = np.stack(
         [np.linalg.solve(g + penalty, m) for g, m in zip(gram, total["moment"], strict=True)]

@@ -112,13 +112,10 @@ class FeatureEvidence(Evidence):
     def _masks(self, features: Array, rows: Rows, weights: Array) -> tuple[Array, Array]:
         """How much each person counts, by arm, and the factors of the features."""
         plain, everybody = plain_columns(rows), arm_indicators(rows.treatment).T * weights
-
-        def limited() -> tuple[Array, Array]:
-            arms = counted(features, everybody, rows.least, plain)
-            return arms, kept(arms[:, None] * features.T**2, rows.least, plain)
-
-        # A branch, so that the masks take no time without limits.
-        return jax.lax.cond(rows.least > 0.0, limited, lambda: (everybody, jnp.ones((2, features.shape[1]))))
+        if not rows.least:
+            return everybody, jnp.ones((2, features.shape[1]))
+        arms = counted(features, everybody, rows.least, plain)
+        return arms, kept(arms[:, None] * features.T**2, rows.least, plain)
 
     def sums(self, parameters: Parameters, statistics: Statistics) -> RegressionSums:
         noise = parameters.free["noise"]
@@ -179,15 +176,13 @@ class KernelEvidence(Evidence):
 
         With the exact remainder, a whitened row is a person's deviation from what the rows before it predict.
         """
-
-        def limited() -> Array:
-            before, after = (
-                kept((columns.T**2).reshape(2, -1, len(columns)), rows.least, plain)
-                for columns, plain in ((design, plain_columns(rows)), (whitened, 0))
-            )
-            return jnp.minimum(before, after)
-
-        return jax.lax.cond(rows.least > 0.0, limited, lambda: jnp.ones((2, design.shape[1] // 2)))
+        if not rows.least:
+            return jnp.ones((2, design.shape[1] // 2))
+        before, after = (
+            kept((columns.T**2).reshape(2, -1, len(columns)), rows.least, plain)
+            for columns, plain in ((design, plain_columns(rows)), (whitened, 0))
+        )
+        return jnp.minimum(before, after)
 
     def design(self, free: Arrays, covariates: Array, treatment: Array) -> Array:
         """H: the features in the columns of the person's arm, zeros in those of the other."""
@@ -232,7 +227,9 @@ class KernelEvidence(Evidence):
         )
 
 
-def _cap(values: Array, least: Array) -> Array:
+def _cap(values: Array, least: float) -> Array:
     """The factors at which the squares of the values rest on more than `least` people."""
+    if not least:
+        return jnp.ones_like(values)
     sizes = jnp.abs(values)
     return jax.lax.stop_gradient(capped(sizes, least) / jnp.where(sizes > TINY, sizes, 1.0))

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.disclosure.by_site import BySite, Trace
+from unpooled.maths.compilation import Program
 from unpooled.maths.partial_pooling import borrowed_shares
 from unpooled.methods.causal_rff.classes import em, gibbs
 from unpooled.methods.causal_rff.classes.cells import Cells, Counted, Variances, precision, prior_of, sums_of
@@ -97,7 +98,7 @@ def borrowed(mixture: Mixture, mode: Learned) -> np.ndarray:
     return np.asarray(of_cells(mixture.outcome, jnp.tile(state.active, 2), by_cell, state.outcome))
 
 
-@jax.jit
+@Program
 def of_cells(
     cells: Cells, active: Array, people: Float[Array, "m c"], variances: Variances
 ) -> Float[Array, "m m"]:

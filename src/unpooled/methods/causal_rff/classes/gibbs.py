@@ -15,7 +15,8 @@ from jaxtyping import Array
 from polyagamma import random_polyagamma
 
 from unpooled.maths import partial_pooling as pooling
-from unpooled.maths.streams import stream, stream_key
+from unpooled.maths.compilation import Program
+from unpooled.maths.streams import key_data, stream
 from unpooled.methods.causal_rff.classes import cells as cell
 from unpooled.methods.causal_rff.classes.cells import Cells, Counted, Variances
 from unpooled.methods.causal_rff.classes.em import Learned, most_classes
@@ -106,8 +107,7 @@ def monitored(counts: Counts, likelihoods: ClassLogLikelihoods, *, binary: bool)
 
 
 def _keys(seed: int, number: int, chains: int) -> np.ndarray:
-    key = jax.random.fold_in(stream_key(seed, "class keys"), number)
-    return np.asarray(jax.random.key_data(jax.random.split(key, chains)))
+    return key_data(stream(seed, "class sweeps", number), chains)
 
 
 def draw(
@@ -189,12 +189,12 @@ def _cells(
         people: Any = np.asarray(counted.people)
         drawn = random_polyagamma(np.maximum(people, 1.0), logit, random_state=rng)
         weight = np.where(people > 0, drawn, 0.0)
-    keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), len(weight))
+    keys = key_data(rng, len(weight))
     values, theta = _compiled(cells, active, counted, variances.values, weight, keys)
     return Variances(values, variances.tight), np.asarray(theta)
 
 
-@jax.jit
+@partial(Program, often=True)
 @partial(jax.vmap, in_axes=(None, 0, 0, 0, 0, 0))
 def _compiled(
     cells: Cells, active: Array, counted: Counted, values: Array, weight: Array, key: Array
@@ -210,7 +210,7 @@ def _compiled(
         accept = jnp.log(jax.random.uniform(second)) < proposed - density
         return (jnp.where(accept, current + move, current), jnp.where(accept, proposed, density)), None
 
-    steps, last = jax.random.split(key)
+    steps, last = jax.random.split(jax.random.wrap_key_data(key))
     initial = jnp.log(values)
     (final, _), _ = jax.lax.scan(step, (initial, evidence(initial)), jax.random.split(steps, STEPS))
     values = jnp.exp(final)

@@ -182,15 +182,17 @@ class Classes(Stage):
         )
 
 
-def large_enough(shares: Float[Array, "*a k n"], least: Array) -> Float[Array, "*a k"]:
+def large_enough(shares: Float[Array, "*a k n"], least: float) -> Float[Array, "*a k"]:
     """By how much to multiply the sums of each class, so that none rests on few people.
 
     The sums of everybody are known, so those of a withheld class follow from the others if it is the only
     one. The next smallest class is withheld too if the withheld classes together rest on few people.
     """
     factor = enough(shares, least)
+    if not least:
+        return factor
     withheld = jnp.sum(jnp.where((factor < 1.0)[..., None], shares, 0.0), axis=-2)
     recoverable = jnp.any(factor < 1.0, axis=-1) & (effective_people(withheld) <= least)
     size = jnp.where(factor < 1.0, jnp.inf, shares.sum(axis=-1))
     smallest = jnp.arange(shares.shape[-2]) == jnp.argmin(size, axis=-1)[..., None]
-    return jnp.where(recoverable[..., None] & smallest & (least > 0.0), 0.0, factor)
+    return jnp.where(recoverable[..., None] & smallest, 0.0, factor)

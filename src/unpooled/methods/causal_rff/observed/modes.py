@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Array
 from scipy.optimize import minimize
 
+from unpooled.maths.compilation import Program
+from unpooled.maths.streams import key_data
 from unpooled.methods.causal_rff.observed.regression import SPREAD, RegressionStatistics
 from unpooled.protocol.records import Arrays
 
@@ -88,7 +90,7 @@ def find_mode(
     return VarianceMode(mode, precision, -float(found.fun) - 0.5 * float(np.log(values).sum()))
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(Program, often=True, static_argnums=0)
 def _value_and_slope(
     terms: SiteTerms, values: Array, expected: Array, learned: Array, sums: RegressionStatistics
 ) -> tuple:
@@ -120,7 +122,7 @@ def mean(terms: SiteTerms, sums: RegressionStatistics, mode: VarianceMode) -> Ar
     return _arrays(_mean(terms, jnp.asarray(mode.point), sums))
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(Program, static_argnums=0)
 def _mean(terms: SiteTerms, point: Array, sums: RegressionStatistics) -> dict[str, Array]:
     return terms.coefficients(point, sums, None)
 
@@ -130,7 +132,7 @@ def between_sites(terms: SiteTerms, sums: RegressionStatistics, mode: VarianceMo
     return _arrays(_diagnostics(terms, jnp.asarray(mode.point), sums))
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(Program, static_argnums=0)
 def _diagnostics(terms: SiteTerms, point: Array, sums: RegressionStatistics) -> dict[str, Array]:
     return terms.between_sites(point, sums)
 
@@ -142,13 +144,15 @@ def draw(
     values, vectors = np.linalg.eigh(mode.precision)
     scale = np.where(values > 1e-9, 1.0 / np.sqrt(np.maximum(values, 1e-9)), 0.0)
     moved = mode.point + (rng.standard_normal((count, len(scale))) * scale) @ vectors.T
-    keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), count)
-    return _arrays(_draws(terms, moved, sums, keys))
+    return _arrays(_draws(terms, moved, sums, key_data(rng, count)))
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(Program, static_argnums=0)
 def _draws(terms: SiteTerms, points: Array, sums: RegressionStatistics, keys: Array) -> dict[str, Array]:
-    return jax.lax.map(lambda leaves: terms.coefficients(leaves[0], sums, leaves[1]), (points, keys))
+    return jax.lax.map(
+        lambda leaves: terms.coefficients(leaves[0], sums, leaves[1]),
+        (points, jax.random.wrap_key_data(keys)),
+    )
 
 
 def _arrays(found: dict[str, Array]) -> Arrays:

@@ -1,0 +1,251 @@
+"""CPU seconds from a new process to an answer, and of further fits, beside pooled peers.
+
+    python benchmarks/speed.py readme ihdp --ihdp FOLDER --repeat 3
+    python benchmarks/speed.py --list
+    PYTHONPATH=../earlier/src python benchmarks/speed.py readme      # an earlier version, for comparison
+
+Every measurement is a process of its own. "Cold" starts with an empty compilation cache and ends with the
+answer, imports included; "warm" is a further fit with another seed in the same process. Seconds are CPU
+seconds of all threads, medians over the repetitions; "wall" is what a clock shows; memory is the peak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+SPENT = ("cold", "warm", "wall", "peak_gb", "rounds", "programs")
+
+
+def readme() -> Callable[[int], Any]:
+    """The example of the README: 240 people at three sites."""
+    import numpy as np
+    import pandas as pd
+
+    import unpooled as up
+
+    random = np.random.default_rng(7)
+    people = pd.DataFrame({"age": random.normal(50, 10, 240), "sex": random.integers(0, 2, 240)})
+    people["region"] = random.choice(["north", "south", "east"], 240)
+    people["quit"] = random.binomial(1, 1 / (1 + np.exp(-(people["age"] - 50) / 10)))
+    people["weight"] = 0.1 * people["age"] + 3.0 * people["quit"] + random.normal(0, 1, 240)
+    study = up.Study(treatment="quit", outcome="weight", covariates=["age", "sex"])
+    sites = up.split(people, by="region")
+
+    def fit(seed: int) -> Any:
+        model = up.FedCI(structure="isotropic", draws=100, seed=seed).fit(study, sites)
+        model.summary()
+        model.effect(pd.DataFrame({"age": [45], "sex": [1]}), site="north")
+        model.ite("north")
+        return model
+
+    return fit
+
+
+def ihdp(folder: Path) -> Callable[[int], Any]:
+    """FedCI's defaults on the first replicate of IHDP: three sites of 83."""
+    import unpooled as up
+    from unpooled.benchmark.cases import ihdp as case_of
+
+    case = case_of(folder, 1)
+    study = up.Study(treatment="w", outcome="y", covariates=case.covariates)
+    return lambda seed: up.FedCI(seed=seed).fit(study, case.train)
+
+
+def causal_rff() -> Callable[[int], Any]:
+    """CausalRFF's defaults on the paper's simulation, three sites of 50; every seed draws new features."""
+    import pandas as pd
+
+    import unpooled as up
+    from unpooled.data.simulation import simulate, varying
+
+    made = simulate("causalrff-same", sites=3, rows=50, seed=1)
+    study = up.Study(treatment="w", outcome="y", covariates=varying(pd.concat(made.frames.values())))
+    return lambda seed: up.CausalRFF(seed=seed).fit(study, made.frames)
+
+
+def causal_fi() -> Callable[[int], Any]:
+    """CausalFI's defaults on the paper's simulation: three sites of 100, ten incomplete columns."""
+    import pandas as pd
+
+    import unpooled as up
+    from unpooled.data.simulation import simulate, varying
+
+    made = simulate("causalfi", sites=3, rows=100, seed=1)
+    complete = varying(pd.concat(made.frames.values()).drop(columns=list(made.incomplete)))
+    study = up.Study(treatment="w", outcome="y", covariates=complete, incomplete=made.incomplete)
+    return lambda seed: up.CausalFI(seed=seed).fit(study, made.frames)
+
+
+def gaps(missing: int = 18) -> Callable[[int], Any]:
+    """CausalFI on 2,830 people at four sites, with 18 values missing: a number, a flag and a count."""
+    import numpy as np
+    import pandas as pd
+
+    import unpooled as up
+
+    rng, names = np.random.default_rng(3), [f"x{i}" for i in range(8)]
+    x = rng.standard_normal((2830, 11))
+    x[:, 9], x[:, 10] = x[:, 9] > 0.3, rng.poisson(np.exp(0.3 * x[:, 10]))
+    treated = rng.random(2830) < 1 / (1 + np.exp(-0.5 * x[:, 8]))
+    people = pd.DataFrame(x, columns=[*names, "u0", "u1", "u2"]).assign(w=treated.astype(int))
+    people["y"] = x[:, 8] + 0.5 * x[:, 9] + treated + rng.standard_normal(2830)
+    for place in range(missing):
+        people.loc[rng.integers(2830), f"u{place % 3}"] = np.nan
+    sites = up.split(people.assign(site=np.arange(2830) % 4), by="site")
+    if not missing:
+        study = up.Study(treatment="w", outcome="y", covariates=[*names, "u0", "u1", "u2"])
+        return lambda seed: up.FedCI(seed=seed).fit(study, sites)
+    study = up.Study(treatment="w", outcome="y", covariates=names, incomplete=["u0", "u1", "u2"])
+    return lambda seed: up.CausalFI(seed=seed).fit(study, sites)
+
+
+def people_of(sites: int, rows: int) -> Any:
+    """Ten covariates, a smooth outcome, and an effect that varies: one table with a column `site`."""
+    import numpy as np
+    import pandas as pd
+
+    rng, count = np.random.default_rng(5), sites * rows
+    x = rng.standard_normal((count, 10))
+    treated = rng.random(count) < 1 / (1 + np.exp(-0.5 * x[:, 0]))
+    y = x[:, 0] + np.sin(x[:, 1]) + treated * (1.0 + 0.5 * x[:, 2]) + rng.standard_normal(count)
+    table = pd.DataFrame(x, columns=[f"x{i}" for i in range(10)])
+    return table.assign(w=treated.astype(int), y=y, site=np.arange(count) % sites)
+
+
+def fedci(sites: int, rows: int, **settings: Any) -> Callable[[int], Any]:
+    """FedCI's defaults, with ten covariates."""
+    import unpooled as up
+
+    tables = up.split(people_of(sites, rows), by="site")
+    study = up.Study(treatment="w", outcome="y", covariates=[f"x{i}" for i in range(10)])
+    return lambda seed: up.FedCI(seed=seed, **settings).fit(study, tables)
+
+
+def bcf(sites: int, rows: int) -> Callable[[int], Any]:
+    """stochtree's BCF on the stacked tables, 400 draws after a burn-in of 100."""
+    from stochtree import BCFModel
+
+    table = people_of(sites, rows)
+    x, w, y = (table[names].to_numpy(float) for names in ([f"x{i}" for i in range(10)], "w", "y"))
+
+    def fit(seed: int) -> Any:
+        model = BCFModel()
+        model.sample(
+            X_train=x, Z_train=w, y_train=y, num_gfr=10, num_burnin=100, num_mcmc=400,
+            general_params={"random_seed": seed},
+        )  # fmt: skip
+        return model
+
+    return fit
+
+
+def causal_forest(sites: int, rows: int) -> Callable[[int], Any]:
+    """econml's CausalForestDML on the stacked tables, with random forests for its nuisances."""
+    from econml.dml import CausalForestDML
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+    table = people_of(sites, rows)
+    x, w, y = (table[names].to_numpy(float) for names in ([f"x{i}" for i in range(10)], "w", "y"))
+
+    def fit(seed: int) -> Any:
+        model = CausalForestDML(
+            model_y=RandomForestRegressor(min_samples_leaf=10, random_state=seed),
+            model_t=RandomForestClassifier(min_samples_leaf=10, random_state=seed),
+            discrete_treatment=True, n_estimators=400, random_state=seed,
+        )  # fmt: skip
+        model.fit(y, w, X=x)
+        model.effect_interval(x[:1000])
+        return model
+
+    return fit
+
+
+CASES: dict[str, Callable[[Path], Callable[[int], Any]]] = {
+    "readme": lambda folder: readme(),
+    "ihdp": ihdp,
+    "causal_rff": lambda folder: causal_rff(),
+    "causal_fi": lambda folder: causal_fi(),
+    "gaps": lambda folder: gaps(),
+    "no-gaps": lambda folder: gaps(0),
+    **{
+        f"{name}-{sites}x{rows}": lambda folder, make=make, sites=sites, rows=rows: make(sites, rows)
+        for name, make in {"fedci": fedci, "bcf": bcf, "causal_forest": causal_forest}.items()
+        for sites, rows in (
+            (3, 1_000), (3, 10_000), (3, 100_000), (3, 333_000), (10, 1_000), (100, 1_000), (1_000, 1_000)
+        )
+    },
+}  # fmt: skip
+
+
+def measure(name: str, folder: Path, warm: bool) -> dict[str, float]:
+    """Measure one case in this process."""
+    warnings.simplefilter("ignore")
+    started, programs = time.perf_counter(), [0]
+    fit = CASES[name](folder)
+    if not name.startswith(("bcf", "causal_forest")):
+        import jax.monitoring
+
+        def count(event: str, *_: object, **__: object) -> None:
+            programs[0] += event == "/jax/core/compile/backend_compile_duration"
+
+        jax.monitoring.register_event_duration_secs_listener(count)
+    model = fit(0)
+    found = {"cold": time.process_time(), "wall": time.perf_counter() - started, "programs": programs[0]}
+    if hasattr(model, "result_"):
+        found["rounds"] = model.result_.cost.rounds
+    if warm:
+        before = time.process_time()
+        fit(1)
+        found["warm"] = time.process_time() - before
+    return found | {"peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6}
+
+
+def apart(name: str, options: argparse.Namespace) -> dict[str, float]:
+    """Measure one case in a new process with an empty compilation cache."""
+    with tempfile.TemporaryDirectory() as cache:
+        command = [sys.executable, __file__, name, "--here", "--ihdp", str(options.ihdp)]
+        command += [] if options.warm else ["--no-warm"]
+        environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": cache}
+        done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="cases; see --list")
+    parser.add_argument("--list", action="store_true", help="list the cases")
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--ihdp", type=Path, default=Path("ihdp"), help="folder of the IHDP files")
+    parser.add_argument("--warm", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.list:
+        print("\n".join(CASES))
+        return
+    for name in options.cases:
+        if name not in CASES:
+            parser.error(f"no case '{name}'; --list shows them")
+        if options.here:
+            print(json.dumps(measure(name, options.ihdp, options.warm)))
+            continue
+        runs = [apart(name, options) for _ in range(options.repeat)]
+        cells = [f"{key} {median(run[key] for run in runs):.4g}" for key in SPENT if key in runs[0]]
+        print(f"{name:24s}", ", ".join(cells), flush=True)
+
+
+if __name__ == "__main__":
+    main()
