@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -9,6 +11,9 @@ from jaxtyping import Array, Float, Int
 
 HALF = 2**31
 """A salt has two halves of this many values, each of which fits a word of a random key."""
+
+FEWEST_GAPS = 16
+"""Smallest size of `Rows.gaps`."""
 
 
 class Rows(eqx.Module):
@@ -27,6 +32,9 @@ class Rows(eqx.Module):
     """Incomplete confounders, 0 where a value is missing."""
     seen: Float[Array, "n u"]
     """1 where a value of `incomplete` is observed, 0 where it is missing."""
+    gaps: Int[Array, " g"] | None = None
+    """Places of the rows in which a value of `incomplete` is missing, if they are few, filled up with a place
+    beyond all rows; None if any row may have a gap."""
     more_folds: Int[Array, "r n"] | None = None
     """Further draws of the folds, for methods that repeat their cross-fitting; `fold` is the first draw."""
     least: float = eqx.field(static=True, default=0.0)
@@ -34,6 +42,15 @@ class Rows(eqx.Module):
     compiled, so that programs of sites without limits do not contain what protects the others."""
     per_feature: float = eqx.field(static=True, default=0.0)
     """Fewest people per feature in a group whose products of features are sent; 0 without limits."""
+
+    def with_gaps(self) -> Rows:
+        """The rows in which a value is missing; all rows if any may have a gap."""
+        if self.gaps is None:
+            return self
+        by_row = ("covariates", "treatment", "outcome", "fold", "incomplete", "seen")
+        chosen = {name: getattr(self, name)[self.gaps] for name in by_row}
+        present = self.present.at[self.gaps].get(mode="fill", fill_value=0.0)
+        return replace(self, **chosen, present=present, gaps=None, more_folds=None)
 
     def own_key(self, key: Array) -> Array:
         """A key of this site's own. All of the salt counts: from draws of known weights, who tries every salt
@@ -53,6 +70,20 @@ def padded_size(rows: int) -> int:
     while size < rows:
         size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
     return size
+
+
+def _gaps(missing: np.ndarray) -> Array | None:
+    """`Rows.gaps`; None if nothing is missing, or so much that all rows may as well be treated alike.
+
+    Sizes are few, so that sites with about as many gaps share one compilation.
+    """
+    places, size = np.flatnonzero(missing.any(axis=1)), FEWEST_GAPS
+    while size < len(places):
+        size *= 4
+    padded = padded_size(len(missing))
+    if not missing.shape[1] or 2 * size > padded:
+        return None
+    return jax.device_put(np.append(places, np.full(size - len(places), padded)).astype(np.int32))
 
 
 def make_rows(
@@ -82,6 +113,7 @@ def make_rows(
         salt=jax.device_put(np.asarray(site if salt is None else salt)),
         incomplete=pad(np.nan_to_num(values)),
         seen=pad((~np.isnan(values)).astype(float), 1.0),
+        gaps=_gaps(np.isnan(values)),
         more_folds=more,
         least=float(least),
         per_feature=float(per_feature),

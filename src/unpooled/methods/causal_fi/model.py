@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from unpooled.maths.normal import log_probit
+from unpooled.maths.normal import latent, log_probit
 from unpooled.methods.causal_fi.columns import Layout
 from unpooled.methods.causal_fi.imputation import (
     CERTAIN,
@@ -86,7 +86,18 @@ class ImputationModel(eqx.Module):
         return of(draw["outcome"][arm], with_one(rows, u), draw["bend"][arm]) + draw["offset"][arm]
 
     def completed(self, draw: Arrays, rows: Rows, key: Array) -> Completed:
-        """Draw u given all that is observed of a person."""
+        """Draw u given all that is observed of a person; only people with missing values are imputed."""
+        if rows.gaps is None:
+            return self._imputed(draw, rows, key)
+        for_gaps, for_latent = jax.random.split(key)
+        index = with_one(rows, rows.incomplete) @ draw["treatment"]
+        found = latent(index, jnp.ones_like(index), rows.treatment > 0.0, for_latent)
+        imputed = self._imputed(draw, rows.with_gaps(), for_gaps)
+        complete = Completed(rows.incomplete, rows.incomplete, found)
+        return jax.tree.map(lambda all_, some: all_.at[rows.gaps].set(some, mode="drop"), complete, imputed)
+
+    def _imputed(self, draw: Arrays, rows: Rows, key: Array) -> Completed:
+        """Draw u of people who may all have missing values."""
         for_levels, for_rest = jax.random.split(key)
         arm, shift = rows.treatment.astype(int), shift_of(draw, rows)
         uniforms = self._uniforms(jax.random.uniform(for_levels, rows.present.shape))
@@ -120,6 +131,18 @@ class ImputationModel(eqx.Module):
         self, draw: Arrays, rows: Rows, arm: Int[Array, " n"], *, assigned: bool = False
     ) -> Float[Array, " n"]:
         """E[Y(arm) | x, u_seen]; with `assigned`, also conditional on the person being in that arm."""
+        if rows.gaps is None:
+            return self._expected(draw, rows, arm, assigned=assigned)
+        # Somebody whose values are all known has one outcome to expect, whatever the arm they are in.
+        both = self.family.mean(self.arms(draw, rows, rows.incomplete))
+        complete = jnp.where(arm > 0, both[:, 1], both[:, 0])
+        imputed = self._expected(draw, rows.with_gaps(), arm[rows.gaps], assigned=assigned)
+        return complete.at[rows.gaps].set(imputed, mode="drop")
+
+    def _expected(
+        self, draw: Arrays, rows: Rows, arm: Int[Array, " n"], *, assigned: bool
+    ) -> Float[Array, " n"]:
+        """The same for people who may all have missing values, by quadrature over t."""
         shift = shift_of(draw, rows)
         uniforms = self._uniforms(jnp.full(rows.present.shape, 0.5))
         proposed = propose(self.layout, draw["confounders"], rows, uniforms, shift)

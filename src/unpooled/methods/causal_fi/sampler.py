@@ -77,7 +77,7 @@ class AugmentationSampler(NamedTuple):
         else:
             reply, effects = yield from side_by_side(asked, self.effects(structure, draws))
         sums = {**reply.summed, **reply.per_site}
-        following = one_by_one(advance, (chains, sums, keys[len(fold) :]), setting)
+        following = one_by_one(advance, (chains, sums, keys[len(fold) :]), setting, often=False)
         return jax.tree.map(np.asarray, following), sums, effects
 
     def effects(self, structure: BendStructure, draws: Draws) -> Procedure[AverageEffects]:
