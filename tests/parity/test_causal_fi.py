@@ -360,3 +360,34 @@ def test_a_chain_starts_from_nothing() -> None:
     chain = begin(SIZES, LAYOUT, Gaussian())
     assert not np.asarray(chain.outcome).any()
     assert chain.confounders["covariance"].shape == (U, U)
+
+
+@pytest.mark.parametrize("structure", ["linear", "softplus"])
+def test_imputing_only_people_with_gaps_is_imputing_everybody(structure: str) -> None:
+    rng, people = np.random.default_rng(8), 4000
+    x, u = rng.normal(size=(people, X)), rng.normal(size=(people, U))
+    # Everybody is the same person but for gaps, which every tenth has.
+    x[:], u[:] = x[0], u[0]
+    u[::10, 1] = np.nan
+    w, y = np.ones(people), np.full(people, 1.2)
+    few = make_rows(x, w, y, fold=np.zeros(people), site=0, incomplete=u)
+    assert few.gaps is not None
+    all_ = eqx.tree_at(lambda rows: rows.gaps, few, None)
+    model, size = model_of(structure), STRUCTURES[structure].groups(SIZES.all).size
+    outcome = np.concatenate([OUTCOME, 0.1 * np.ones((2, size - SIZES.all))], axis=1)
+    draw = known(treatment=jnp.asarray(TREATMENT), outcome=jnp.asarray(outcome))
+    completed = eqx.filter_jit(model.completed)
+    one, other = (completed(draw, rows, jax.random.key(3)) for rows in (few, all_))
+    for holes in (np.arange(0, people, 10), np.arange(1, people, 10)):
+        for part in ("latent", "u"):
+            first, second = (np.asarray(getattr(each, part))[holes] for each in (one, other))
+            first, second = (values if part == "latent" else values[:, 1] for values in (first, second))
+            if np.ptp(first) == 0.0:
+                np.testing.assert_array_equal(first, second)
+            else:
+                assert stats.ks_2samp(first, second).pvalue > 1e-3
+    expected = eqx.filter_jit(model.expected)
+    arm = jnp.ones(len(few.present), int)
+    for assigned in (False, True):
+        first, second = (expected(draw, rows, arm, assigned=assigned)[:people] for rows in (few, all_))
+        np.testing.assert_allclose(first, second, rtol=1e-4)

@@ -42,6 +42,29 @@ def map_sites(function: Callable[..., Result], *by_site: Array) -> Result:
     return jax.lax.map(lambda parts: function(*parts), by_site)
 
 
+@jax.custom_vjp
+def weighted_gram(weights: Array, features: Array) -> Array:
+    """Σ_n w_an φ_n φ_nᵀ for several sets of weights [a, n], [a, f, f]; the weights count as constants.
+
+    The derivative is written out: it takes half the products that JAX would compute.
+    """
+    return jnp.stack([(features * one[:, None]).T @ features for one in weights])
+
+
+def _gram_forward(weights: Array, features: Array) -> tuple[Array, tuple[Array, Array]]:
+    return weighted_gram(weights, features), (weights, features)
+
+
+def _gram_backward(kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+    weights, features = kept
+    both = cotangent + jnp.swapaxes(cotangent, 1, 2)
+    slopes = sum(one[:, None] * (features @ each) for one, each in zip(weights, both, strict=True))
+    return jnp.zeros_like(weights), jnp.asarray(slopes)
+
+
+weighted_gram.defvjp(_gram_forward, _gram_backward)
+
+
 def pack(matrix: Array) -> Array:
     """The lower triangle of the last two axes, as one axis: the form in which symmetric matrices are sent."""
     rows, columns = np.tril_indices(matrix.shape[-1])

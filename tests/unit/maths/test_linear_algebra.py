@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from unpooled.maths.linear_algebra import one_blas_thread
+from unpooled.maths.linear_algebra import one_blas_thread, weighted_gram
 
 
 def _threads() -> list[int]:
@@ -20,3 +21,17 @@ def test_every_blas_has_one_thread_inside_and_its_own_number_again_outside() -> 
         assert _threads() == [1] * len(before)
     assert _threads() == before
     assert np.all(np.array(before) >= 1)
+
+
+def test_weighted_grams_and_their_derivative_are_those_of_the_plain_formula() -> None:
+    rng = np.random.default_rng(4)
+    weights, features = rng.random((2, 9)), rng.normal(size=(9, 4))
+    cotangent = rng.normal(size=(2, 4, 4))
+
+    def plain(features: jax.Array) -> jax.Array:
+        return jnp.einsum("an,nf,ng->afg", weights, features, features)
+
+    found, back = jax.vjp(lambda f: weighted_gram(jnp.asarray(weights), f), jnp.asarray(features))
+    expected, expected_back = jax.vjp(plain, jnp.asarray(features))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(back(cotangent)[0], expected_back(cotangent)[0], rtol=1e-12)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unpooled.protocol.batch import CHUNK, one_by_one
-from unpooled.protocol.rows import make_rows, padded_size
+from unpooled.protocol.rows import Rows, make_rows, padded_size
 
 
 def _row(one: dict, offset: float) -> dict:
@@ -53,3 +53,26 @@ def test_padding_never_doubles_a_table() -> None:
     sizes = [padded_size(n) for n in range(16, 3000)]
     assert all(n <= size <= 1.5 * n for n, size in zip(range(16, 3000), sizes, strict=True))
     assert sizes == sorted(sizes)
+
+
+def _with_missing(count: int, missing: list[int]) -> Rows:
+    values = np.arange(2.0 * count).reshape(count, 2)
+    values[missing, 1] = np.nan
+    nothing = np.zeros(count)
+    return make_rows(values[:, :1], nothing, nothing, fold=nothing, site=0, incomplete=values)
+
+
+def test_rows_with_gaps_are_those_with_a_missing_value_and_padding_is_absent() -> None:
+    some = _with_missing(100, [3, 50, 99]).with_gaps()
+    there = np.asarray(some.present) > 0.0
+    assert there.sum() == 3
+    assert np.asarray(some.covariates)[there, 0].tolist() == [6.0, 100.0, 198.0]
+    assert np.all(np.asarray(some.seen)[there] == [1.0, 0.0])
+
+
+def test_all_rows_may_have_gaps_if_most_do_and_none_is_known_without_incomplete_columns() -> None:
+    many = _with_missing(100, list(range(80)))
+    assert many.gaps is None
+    assert many.with_gaps() is many
+    nothing = np.zeros(40)
+    assert make_rows(nothing[:, None], nothing, nothing, fold=nothing, site=0).gaps is None

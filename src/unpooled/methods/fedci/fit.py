@@ -70,7 +70,7 @@ def fit(
     )
     drawn = yield from side_by_side(
         *[
-            draw_hyperparameters(name, evidences[name], mode, starts[0], settings, seed + i)
+            draw_hyperparameters(name, evidences[name], mode, starts[0], settings, share, seed + i)
             for i, (name, mode) in enumerate(zip(weights, modes, strict=True))
         ]
     )

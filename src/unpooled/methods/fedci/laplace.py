@@ -34,6 +34,9 @@ SHORTEST, LONGEST = 0.2, 2.0
 TINY = 1e-6
 PLAUSIBLE = 0.999
 """Probability of the region about the mode from which draws are kept."""
+FEWER = 4
+"""Factor by which there are fewer hyperparameters, with more draws of weights each, if sites are large: with
+thousands of people hyperparameters hardly vary, and each takes two passes over all rows."""
 LOOSEST = 0.5
 """Minimum prior precision in any direction of the hyperparameter space."""
 
@@ -114,14 +117,20 @@ class HyperparameterDraws(NamedTuple):
 
 
 def draw_hyperparameters(
-    name: str, evidence: Evidence, mode: PosteriorMode, start: Ridges, settings: FedCISettings, seed: int
+    name: str,
+    evidence: Evidence,
+    mode: PosteriorMode,
+    start: Ridges,
+    settings: FedCISettings,
+    share: float,
+    seed: int,
 ) -> Procedure[HyperparameterDraws]:
     """Draw hyperparameters about their mode, weights and shifts from their exact posterior.
 
     A first round tells how far the objective rises at draws from the normal approximation. Each is then moved
     along its line through the mode, to where the objective rises by as much as the approximation says.
     """
-    per_theta = evidence.structure.draws_per_theta
+    per_theta = evidence.structure.draws_per_theta * (1 if share == 1.0 else FEWER)
     count = -(-settings.draws // per_theta)
     many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), _of_all(start))
     keys = key_data(stream(seed, "weights and shifts"), count, per_theta)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from unpooled.disclosure.effective_people import TINY, capped
 from unpooled.maths.covariance import between_arms
-from unpooled.maths.linear_algebra import pack, unpack
+from unpooled.maths.linear_algebra import pack, unpack, weighted_gram
 from unpooled.maths.regression import (
     RegressionPosterior,
     RegressionSums,
@@ -97,9 +97,9 @@ class FeatureEvidence(Evidence):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         features = self.structure.features(parameters.free, rows.covariates)
         weights, factor = self._masks(features, rows, in_use(rows, parameters.fixed))
-        gram = jnp.einsum("an,nf,ng->afg", weights, features, features)
+        gram = weighted_gram(weights, features)
         gram = gram * factor[:, :, None] * factor[:, None, :]
-        moment = jnp.einsum("an,nf,n->af", weights, features, rows.outcome) * factor
+        moment = (weights * rows.outcome) @ features * factor
         square = weights @ rows.outcome**2
         return Statistics(
             {"gram": pack(gram), "moment": moment, "square": square},
@@ -152,20 +152,26 @@ class KernelEvidence(Evidence):
         factor = self._masks(design, whitened[:, :-1], rows)
         # Whitened, a person's outcome may stand out although it did not before.
         outcome = whitened[:, -1] * _cap(whitened[:, -1], rows.least)
-        whitened = jnp.column_stack([whitened[:, :-1] * factor.reshape(-1), outcome])
-        products = whitened.T @ whitened
-        gram, moment = products[:-1, :-1], products[:-1, -1]
+        whitened = whitened[:, :-1] * factor.reshape(-1)
+        gram, moment = self._gram(whitened), outcome @ whitened
         size = gram.shape[0] // 2
         site_gram = gram.reshape(2, size, 2, size)[:, 0]
         return Statistics(
             {
                 "gram": pack(gram),
                 "moment": moment,
-                "square": products[-1, -1],
+                "square": outcome @ outcome,
                 "log": log_determinant,
             },
             {"gram": site_gram, "moment": moment.reshape(2, size)[:, 0]},
         )
+
+    def _gram(self, whitened: Float[Array, "n q"]) -> Float[Array, "q q"]:
+        """HᵀR⁻¹H; if R is diagonal, there are no products of different arms."""
+        if not self.diagonal:
+            return whitened.T @ whitened
+        control, treated = jnp.split(whitened, 2, axis=1)
+        return jsl.block_diag(control.T @ control, treated.T @ treated)
 
     def kept(self, free: Arrays, rows: Rows, weights: Array) -> Array:
         design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]

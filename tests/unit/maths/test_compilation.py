@@ -1,0 +1,70 @@
+"""Programs are compiled with the effort that their use asks for, and give what the function gives."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from unpooled.maths import compilation
+from unpooled.maths.compilation import SMALL, Program, effort_of, options
+
+
+@pytest.mark.parametrize(
+    ("numbers", "often", "effort"), [(10, False, "low"), (10, True, "high"), (SMALL + 1, False, "high")]
+)
+def test_programs_that_run_often_or_on_much_data_are_worth_more_effort(
+    numbers: int, often: bool, effort: str
+) -> None:
+    assert effort_of({"rows": np.zeros(numbers), "name": "no array"}, often=often) == effort
+
+
+@pytest.mark.parametrize("often", [True, False])
+def test_a_program_gives_what_its_function_gives(often: bool) -> None:
+    def function(name: str, x: jnp.ndarray) -> jnp.ndarray:
+        return x @ x.T + len(name)
+
+    x = np.arange(6.0).reshape(2, 3)
+    found = Program(function, often=often, static_argnums=0)("abc", x)
+    np.testing.assert_allclose(found, x @ x.T + 3.0, rtol=1e-15)
+
+
+def test_options_are_those_of_the_effort_and_left_out_if_the_compiler_refuses_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert (
+        options("low")["xla_backend_optimization_level"] < options("high")["xla_backend_optimization_level"]
+    )
+    monkeypatch.setitem(compilation._OPTIONS, "low", {"no_such_option": True})
+    assert options.__wrapped__("low") == {}
+
+
+COUNTING = """
+from jax import monitoring
+
+compiled = []
+monitoring.register_event_duration_secs_listener(
+    lambda event, *_, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
+)
+import unpooled as up
+from oracle.world import STUDY, frames
+
+up.FedCI(structure="isotropic", draws=40).fit(STUDY, frames())
+print(len(compiled))
+"""
+
+
+@pytest.mark.slow
+def test_a_first_fit_compiles_few_programs(tmp_path: Path) -> None:
+    tests = Path(__file__).parents[2]
+    here = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(tests)}
+    told = subprocess.run(
+        [sys.executable, "-c", COUNTING], env=here, capture_output=True, text=True, check=True
+    )
+    # Ridge, statistics, their derivative, value, weights, prior and effects; and a few single operations.
+    assert 6 <= int(told.stdout) <= 16
