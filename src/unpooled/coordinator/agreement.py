@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,8 @@ from unpooled.study.family import Family, resolve
 
 SMALLEST = 1e-70
 """Minimum sd of a column, so that its fourth power does not underflow."""
+SIMILAR = 1e-6
+"""Tables whose sums of squares differ by a larger share are not compared further."""
 EQUAL = 1e-9
 """Largest difference of equal moments, as a share of their size."""
 ROUNDED_APART = 0.15
@@ -125,20 +127,36 @@ def _site_moments(sums: Arrays, sd: np.ndarray, binary: np.ndarray) -> np.ndarra
 
 
 def _distances(moments: np.ndarray) -> np.ndarray:
-    """Mean squared differences between the rows."""
-    differences = moments[:, None] - moments[None]
-    return np.mean(differences**2, axis=2)
+    """Mean squared differences between the rows, without an array of all differences."""
+    squares = np.sum(moments**2, axis=1)
+    found = np.maximum(squares[:, None] + squares - 2.0 * moments @ moments.T, 0.0) / moments.shape[1]
+    np.fill_diagonal(found, 0.0)
+    return found
 
 
 def _refuse_identical(sums: Arrays, sites: tuple[str, ...]) -> None:
     """Refuse two sites whose tables agree in the number of rows and in every moment."""
-    for i, j in combinations(range(len(sites)), 2):
+    for i, j in _similar_pairs(np.trace(sums["cross"], axis1=1, axis2=2)):
         if sums["count"][i] == sums["count"][j] and _same_moments(sums, i, j):
             raise DataError(
                 "every site must hold its own people",
                 found=f"sites '{sites[i]}' and '{sites[j]}' report equal row counts and equal moments",
                 remedy="check that the same table was not given twice",
             )
+
+
+def _similar_pairs(sizes: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Pairs of places whose numbers are nearly the same; few if the numbers differ, however many there are.
+
+    >>> list(_similar_pairs(np.array([2.0, 5.0, 2.0 + 1e-9, 4.0])))
+    [(0, 2)]
+    """
+    order = np.argsort(sizes, kind="stable")
+    ends = np.searchsorted(sizes[order], sizes[order] * (1.0 + SIMILAR), side="right")
+    for place, end in enumerate(ends):
+        for other in range(place + 1, end):
+            first, second = sorted((int(order[place]), int(order[other])))
+            yield first, second
 
 
 def _same_moments(sums: Arrays, i: int, j: int) -> bool:

@@ -39,8 +39,8 @@ class WithParameters:
 
         Parameters
         ----------
-        **params
-            The new values by name.
+        params : object
+            The new values, by name.
 
         Returns
         -------

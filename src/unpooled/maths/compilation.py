@@ -9,7 +9,8 @@ computes and on its shapes, never on the machine or on what ran before, so that 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
+from threading import Lock
 from typing import Any, Literal
 
 import jax
@@ -46,12 +47,15 @@ class Program:
     """A function that is compiled for every shape, with the effort that the shape asks for."""
 
     def __init__(self, function: Callable[..., Any], *, often: bool = False, **jit: Any) -> None:
-        self._often = often
-        self._jit = partial(jax.jit, function, **jit)
-        self._by_effort = cache(self._compiled)
-
-    def _compiled(self, effort: Effort) -> Callable[..., Any]:
-        return self._jit(compiler_options=options(effort))
+        self._function, self._often, self._jit = function, often, jit
+        self._by_effort: dict[Effort, Callable[..., Any]] = {}
+        self._lock = Lock()
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._by_effort(effort_of(arguments, often=self._often))(*arguments)
+        effort = effort_of(arguments, often=self._often)
+        # Sites of one process answer in threads, and the first of them must not compile beside the second.
+        with self._lock:
+            if effort not in self._by_effort:
+                chosen = options(effort)
+                self._by_effort[effort] = jax.jit(self._function, compiler_options=chosen, **self._jit)
+        return self._by_effort[effort](*arguments)

@@ -7,6 +7,7 @@ import numpy as np
 
 from unpooled.data import Table, encode, encode_covariates, encode_incomplete, read
 from unpooled.errors import StudyError
+from unpooled.maths.linear_algebra import one_blas_thread
 from unpooled.models.calibration import Calibration, odds
 from unpooled.protocol.records import Draws
 from unpooled.protocol.rows import Rows, make_rows
@@ -14,6 +15,7 @@ from unpooled.site.site import Adoption, Site
 from unpooled.site.standard_units import standardise, standardise_incomplete
 
 
+@one_blas_thread()
 def conditional_effects(site: Site, draws: Draws, people: Table) -> np.ndarray:
     """CATE draws [K, people], in standard units."""
     study = _ready(site)
@@ -27,6 +29,7 @@ def conditional_effects(site: Site, draws: Draws, people: Table) -> np.ndarray:
     return result[:, : len(covariates)]
 
 
+@one_blas_thread()
 def individual_effects(
     site: Site, draws: Draws, people: Table | None, calibration: Calibration | None
 ) -> np.ndarray:
@@ -41,6 +44,7 @@ def individual_effects(
     return mean + calibration.scale()[1 - _arms(rows)] * (found - mean)
 
 
+@one_blas_thread()
 def conformal_interval(
     site: Site, draws: Draws, people: Table | None, calibration: Calibration, alpha: float
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -85,8 +85,9 @@ def test_nothing_changes_without_limits(structure: str, exact: bool) -> None:
             whitened = evidence.whiten(free, rows, rows.present, columns)[0]
             products = whitened.T @ whitened
             gram, moment = products[:-1, :-1], products[:-1, -1]
-        np.testing.assert_array_equal(unpack(jnp.asarray(sums["gram"])), gram)
-        np.testing.assert_array_equal(sums["moment"], moment)
+        # The stage adds up in another order.
+        for found, known in ((unpack(jnp.asarray(sums["gram"])), gram), (sums["moment"], moment)):
+            np.testing.assert_allclose(found, known, rtol=0, atol=1e-13 * np.abs(known).max())
 
 
 def test_features_are_the_oracles_waves() -> None:

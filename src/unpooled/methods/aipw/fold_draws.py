@@ -12,6 +12,9 @@ import numpy as np
 
 from unpooled.methods.aipw.model import Estimates, average
 
+ROUNDING = 1e-12
+"""A smaller share of a variance counts as zero."""
+
 
 class Combined(NamedTuple):
     """The sites' estimates and their average over people. Errors of sites share `common`, a variance."""
@@ -51,7 +54,9 @@ def combined(each: Estimates, people: np.ndarray) -> Combined:
     total = _about(overall, share @ sites.estimate)
     spare = 1.0 - share @ share
     excess = float(total.error**2 - share**2 @ sites.error**2)
-    common = excess / spare if len(order) > 1 and spare > 1e-9 and excess > 0.0 else 0.0
+    # An excess within rounding errors is none: its square root would not be within rounding errors.
+    real = excess > ROUNDING * float(total.error**2)
+    common = excess / spare if len(order) > 1 and spare > 1e-9 and real else 0.0
     variance = np.maximum(sites.error**2, common)
     error = np.sqrt(share**2 @ (variance - common) + common)
     return Combined(Estimates(sites.estimate, np.sqrt(variance)), Estimates(total.estimate, error), common)
