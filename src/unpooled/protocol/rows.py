@@ -73,9 +73,9 @@ def padded_size(rows: int) -> int:
 
 
 def _gaps(missing: np.ndarray) -> Array | None:
-    """`Rows.gaps`; None if nothing is missing, or so much that all rows may as well be treated alike.
+    """`Rows.gaps`; None if no column is incomplete, or if half of the rows or more would have to be listed.
 
-    Sizes are few, so that sites with about as many gaps share one compilation.
+    There are few sizes, so that sites with about as many gaps share one compilation.
     """
     places, size = np.flatnonzero(missing.any(axis=1)), FEWEST_GAPS
     while size < len(places):
