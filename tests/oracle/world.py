@@ -21,10 +21,12 @@ from unpooled.maths.kernels import JITTER
 from unpooled.maths.streams import stream
 from unpooled.methods.fedci import METHOD
 from unpooled.methods.fedci.model import GRID, INTERCEPT_SD
+from unpooled.methods.fedci.posterior import Posterior, posteriors
 from unpooled.methods.fedci.settings import FedCIContext
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence
 from unpooled.methods.method import with_settings
 from unpooled.optimise.procedure import Procedure
+from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters, Scaling, SiteSummaries
 from unpooled.site.site import folds
 from unpooled.study import Study
@@ -56,6 +58,13 @@ def scaling_of(**known: Any) -> Scaling:
     sizes = {"sites": len(by_site.counts), "people": sum(by_site.counts)}
     totals = {"incomplete_columns": (), "largest_site": max(by_site.counts, default=0), **sizes}
     return Scaling(**{**empty, **plain, **totals, "by_site": by_site, **known})
+
+
+def posterior_of(evidence: Evidence, parameters: Parameters, statistics: Statistics) -> Posterior:
+    """The posterior of weights and shifts under one θ."""
+    asked, told = jax.tree.map(lambda leaf: np.asarray(leaf)[None], (parameters, statistics))
+    (found,) = posteriors(evidence, asked.free, asked.fixed, told)
+    return found
 
 
 DIRECTIONS = np.array([[1.0, 0.3, -0.2], [-0.4, 0.2, 0.9]])

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from oracle import fedci as oracle
-from oracle.world import World, build
-from unpooled.maths.regression import draw
+from oracle.world import World, build, posterior_of
+from unpooled.maths.regression import noise_size
 from unpooled.methods.fedci.effects import (
     WeightDraws,
     average_effect,
@@ -52,22 +52,18 @@ class Fitted:
         batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], world.parameters())
         reply = world.run(ask(world.name, batch))
         statistics = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), reply)
-        posterior = world.evidence.posterior(world.parameters(), statistics)
-        root = np.asarray(posterior.cholesky)
-        centre = np.asarray(draw(posterior, None))
-        self.covariance = np.linalg.inv(root @ root.T)
-        points = [centre, *(centre + np.eye(len(centre)))]
-        pairs = [world.evidence.weights(world.parameters(), jnp.asarray(point)) for point in points]
-        self.beta, self.shift = (np.stack([np.asarray(pair[k]) for pair in pairs]) for k in (0, 1))
+        posterior = posterior_of(world.evidence, world.parameters(), statistics)
+        size = noise_size(posterior.regression.prior)
+        self.beta, self.shift = posterior.weights(np.concatenate([np.zeros((1, size)), np.eye(size)]))
 
     def draws(self, site: str) -> WeightDraws:
         return WeightDraws(self.world.free, self.beta, self.shift[:, :, int(self.world.rows(site).site)])
 
     def exact(self, means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean, and the covariance that ξ contributes, of an affine function of ξ."""
+        """Mean, and the covariance that weights and shifts contribute, of an affine function of them."""
         means = np.asarray(means)
         slopes = means[1:] - means[0]
-        return means[0], slopes.T @ self.covariance @ slopes
+        return means[0], slopes.T @ slopes
 
 
 def _new(world: World, site: str, count: int = 5) -> Any:

@@ -11,15 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from oracle.world import STUDY, World, build, frames
+from oracle.world import STUDY, World, build, frames, posterior_of
 from unpooled import FedCI
-from unpooled.maths.regression import draw
 from unpooled.methods.fedci.effects import (
     GaussianProcessAverage,
     WeightDraws,
     conditional_effect,
     individual_effect,
 )
+from unpooled.methods.fedci.posterior import weights_and_shifts
 from unpooled.optimise.procedure import ask
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
@@ -41,16 +41,13 @@ def _posterior(world: World) -> tuple[float, np.ndarray, np.ndarray]:
     """Objective, three draws of the weights from their posterior, and the ATE under each."""
     batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], world.parameters())
     statistics = jax.tree.map(lambda leaf: leaf[0], world.run(ask(world.name, batch)))
-    value = eqx.filter_jit(world.evidence.value)(world.parameters(), statistics)
-    posterior = eqx.filter_jit(world.evidence.posterior)(world.parameters(), statistics)
-    keys = jax.random.split(jax.random.key(3), 3)
-    drawn = [world.evidence.weights(world.parameters(), draw(posterior, key)) for key in keys]
-    beta, shift = (np.stack([np.asarray(pair[k]) for pair in drawn])[None] for k in (0, 1))
-    fixed = {"beta": beta, "key": np.asarray(jax.random.key_data(keys))[:1]}
+    posterior = posterior_of(world.evidence, world.parameters(), statistics)
+    beta, shift = weights_and_shifts([posterior], np.random.default_rng(3), 3)
+    fixed = {"beta": beta, "key": np.asarray(jax.random.key_data(jax.random.key(3)))[None]}
     own = {"site_shift": np.moveaxis(shift, -1, 1)}
     reply = world.run(ask(f"effect/{world.name}", Parameters(batch.free, fixed, own)))
     counts = np.array([site.adopted.count for site in world.sites.values()])
-    return float(value), beta, np.asarray(reply.per_site["sample"])[0].T @ counts / counts.sum()
+    return posterior.value, beta, np.asarray(reply.per_site["sample"])[0].T @ counts / counts.sum()
 
 
 def test_splitting_a_site_changes_nothing() -> None:

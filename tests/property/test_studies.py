@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oracle.world import SIZES, STUDY, World, build, frames
+from oracle.world import SIZES, STUDY, World, build, frames, posterior_of
 from unpooled import FedCI
-from unpooled.maths.regression import draw
 from unpooled.methods.fedci.effects import WeightDraws, conditional_effect
 from unpooled.optimise.procedure import ask
 
@@ -33,15 +32,15 @@ def exact(world: World) -> tuple[float, dict[str, float]]:
     parameters = world.parameters()
     batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], parameters)
     statistics = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), world.run(ask(world.name, batch)))
-    posterior = world.evidence.posterior(parameters, statistics)
-    beta, shift = world.evidence.weights(parameters, draw(posterior, None))
+    posterior = posterior_of(world.evidence, parameters, statistics)
+    beta, shift = posterior.weights()
     effects = {}
     for name in world.sites:
         rows = world.rows(name)
-        draws = WeightDraws(world.free, beta[None], shift[None, :, int(rows.site)])
+        draws = WeightDraws(world.free, beta, shift[:, :, int(rows.site)])
         mean, _ = conditional_effect(world.evidence, draws, rows, rows.covariates)
         effects[name] = float(mean[0] @ rows.present / rows.present.sum())
-    return float(posterior.log_evidence), effects
+    return posterior.regression.log_evidence, effects
 
 
 def fit(tables: dict[str, pd.DataFrame], **changed: Any) -> FedCI:

@@ -80,6 +80,17 @@ def unpack(packed: Packed) -> Packed:
     return packed[..., position]
 
 
+def packed_slopes(slopes: np.ndarray) -> np.ndarray:
+    """Slopes with respect to packed matrices, from those with respect to the matrices.
+
+    >>> packed_slopes(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    array([1., 5., 4.])
+    """
+    rows, columns = np.tril_indices(slopes.shape[-1])
+    both = slopes[..., rows, columns] + slopes[..., columns, rows]
+    return np.where(rows == columns, 0.5, 1.0) * both
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to one thread, and restore the caller's setting afterwards.

@@ -13,10 +13,8 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array
 
 from unpooled.optimise.procedure import Procedure, ask, vjp
-from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.stage import Objective
@@ -37,26 +35,13 @@ def evaluate(name: str, objective: Objective, free: Arrays, fixed: Arrays) -> Pr
         batch = len(jax.tree.leaves(free)[0])
         reply = yield from vjp(name, parameters, Statistics(np.ones(batch)))
         statistics = Statistics(reply.value)
-        values, direct, _ = one_by_one(_value_and_slopes, (free, fixed, statistics), objective)
+        values, direct, _ = objective.value_and_slopes(free, fixed, statistics)
     else:
         statistics = yield from ask(name, parameters)
-        values, direct, cotangent = one_by_one(_value_and_slopes, (free, fixed, statistics), objective)
+        values, direct, cotangent = objective.value_and_slopes(free, fixed, statistics)
         reply = yield from vjp(name, parameters, cotangent)
     gradient = jax.tree.map(np.add, direct, reply.gradient)
     return Evaluation(np.asarray(values), gradient, statistics)
-
-
-def _value_and_slopes(
-    leaves: tuple[Arrays, Arrays, Statistics], objective: Objective
-) -> tuple[Array, Arrays, Statistics]:
-    """F and its gradients with respect to θ and S."""
-    free, fixed, statistics = leaves
-
-    def value(free: Arrays, statistics: Statistics) -> Array:
-        return objective.value(Parameters(free, fixed), statistics)
-
-    result, (direct, cotangent) = jax.value_and_grad(value, argnums=(0, 1))(free, statistics)
-    return result, direct, cotangent
 
 
 DIFFERENCE = 1e-3

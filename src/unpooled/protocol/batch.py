@@ -38,13 +38,16 @@ def one_by_one(function: Callable[..., T], batch: PyTree, *shared: object, often
 # A loop rather than vmap keeps the memory use at that of one θ (docs/decisions/0004). The trip count is
 # traced, not a shape, so a partly filled chunk costs no more than the θ in it.
 def _loop(function: Callable[..., T], chunk: PyTree, count: Array, shared: tuple[object, ...]) -> T:
-    def compute(index: Array | int) -> T:
+    # Compiled by itself, the function is traced once for its shapes and for the loop.
+    @jax.jit
+    def compute(chunk: PyTree, index: Array, shared: tuple[object, ...]) -> T:
         return function(jax.tree.map(lambda leaf: leaf[index], chunk), *shared)
 
     def step(index: Array, found: T) -> T:
-        return jax.tree.map(lambda all_, one: all_.at[index].set(one), found, compute(index))
+        one = compute(chunk, index, shared)
+        return jax.tree.map(lambda all_, new: all_.at[index].set(new), found, one)
 
-    shapes = jax.eval_shape(compute, 0)
+    shapes = jax.eval_shape(compute, chunk, count, shared)
     empty = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), shapes)
     return jax.lax.fori_loop(0, count, step, empty)
 

@@ -6,11 +6,13 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Parameters
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 
 
@@ -74,3 +76,24 @@ class Objective(Stage):
     @abstractmethod
     def value(self, parameters: Parameters, statistics: Statistics) -> Float[Array, ""]:
         """F(θ, S)."""
+
+    def value_and_slopes(
+        self, free: Arrays, fixed: Arrays, statistics: Statistics
+    ) -> tuple[Array | np.ndarray, Arrays, Statistics]:
+        """F and its gradients with respect to θ and S, for a batch of θ and their statistics.
+
+        By automatic differentiation, unless a closed form is known.
+        """
+        return one_by_one(_value_and_slopes, (free, fixed, statistics), self)
+
+
+def _value_and_slopes(
+    leaves: tuple[Arrays, Arrays, Statistics], objective: Objective
+) -> tuple[Array, Arrays, Statistics]:
+    free, fixed, statistics = leaves
+
+    def value(free: Arrays, statistics: Statistics) -> Array:
+        return objective.value(Parameters(free, fixed), statistics)
+
+    result, (direct, cotangent) = jax.value_and_grad(value, argnums=(0, 1))(free, statistics)
+    return result, direct, cotangent

@@ -13,6 +13,7 @@ import pytest
 from oracle.world import scaling_of
 from unpooled.methods.fedci import METHOD
 from unpooled.methods.fedci.method import EXACT_ROWS, pseudo_people
+from unpooled.methods.fedci.model import reference_sites
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import make_rows
 
@@ -53,9 +54,31 @@ def test_starts_scales_and_priors_have_one_shape(structure: str, shifts: bool) -
     assert ("shift" in start) == shifts
     assert np.isfinite(shape.log_prior(start, _prior_rests_on(directions, noise)))
     features, factors = shape.features(start, X), shape.feature_factors(start)
-    assert features.shape[1] == factors.shape[0]
+    assert features.shape[1] == factors.shape[0] == shape.width
+    zero = jax.tree.map(lambda leaf: leaf[0].shape, shape.zero_slopes(2))
+    assert zero == jax.tree.map(np.shape, shape.prior(start))
     np.testing.assert_array_equal(features[:, 0], 1.0)
     np.testing.assert_array_equal(features[:, 1:4], X)
+
+
+def test_shifts_of_many_sites_are_correlated_through_those_that_are_far_apart() -> None:
+    moments = np.random.default_rng(3).normal(size=(40, 2))
+    distances = np.mean((moments[:, None] - moments) ** 2, axis=2)
+    known = scaling_of(**{**vars(SCALING), "by_site": None, "site_distances": distances})
+    chosen = METHOD.Settings(structure="isotropic", basis=5)
+    shape = METHOD.stages(chosen, METHOD.context(chosen, known, 0))["isotropic"].structure
+    free, references = {**shape.start(np.ones((2, 3)), np.ones(2))}, reference_sites(distances)
+    assert len(set(references)) == shape.site_distances.shape[1] == 32
+    prior = shape.prior(free)
+    assert jax.tree.map(lambda leaf: leaf[0].shape, shape.zero_slopes(2)) == jax.tree.map(np.shape, prior)
+    found = np.asarray(prior.site @ prior.site.T + np.diag(prior.own**2))
+    exact = np.exp(-0.5 * distances)
+    np.testing.assert_allclose(np.diagonal(found), 1.0, atol=1e-5)
+    np.testing.assert_allclose(
+        found[np.ix_(references, references)], exact[np.ix_(references, references)], atol=1e-4
+    )
+    # What is left out is small: sites between the references are close to some of them.
+    assert np.abs(found - exact).max() < 0.2
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)

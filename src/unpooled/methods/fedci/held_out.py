@@ -16,16 +16,15 @@ from jaxtyping import Array, Float
 from scipy.optimize import minimize
 
 from unpooled.disclosure.effective_people import spread_out
-from unpooled.maths.streams import key_data, stream
+from unpooled.maths.streams import stream
 from unpooled.methods.fedci.bounds import WEIGHTS
 from unpooled.methods.fedci.effects import WeightDraws, as_sent, factual
-from unpooled.methods.fedci.laplace import weights_and_shifts
+from unpooled.methods.fedci.posterior import posteriors, weights_and_shifts
 from unpooled.methods.fedci.ridge import Ridges, fixed_parameters
 from unpooled.methods.fedci.stages import Evidence, arm_indicators, in_use
 from unpooled.models.calibration import Calibration, arm_variances, exceedances, odds
 from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure, ask
-from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
@@ -178,20 +177,21 @@ def _question(
 ) -> Parameters:
     """The fits without each fold: the posterior mean of their weights, or draws if there is a seed."""
     fitted, shifts, fixed = [], [], fixed_parameters(starts, held)
-    keys = None
-    if seed is not None:
-        keys = key_data(stream(seed, "predictive draws"), len(held), PREDICTIVE_DRAWS)
+    rng = None if seed is None else stream(seed, "predictive draws")
     for name, evidence in evidences.items():
-        at = (minima[name].free, fixed, minima[name].statistics, keys)
-        beta, shift, _ = one_by_one(weights_and_shifts, at, evidence)
-        if keys is None:
-            beta, shift = beta[:, None], shift[:, None]
+        found = posteriors(evidence, minima[name].free, fixed, _known(minima[name]))
+        beta, shift = weights_and_shifts(found, rng, PREDICTIVE_DRAWS)
         free, beta, shift = jax.tree.map(
             lambda leaf: np.asarray(leaf)[None, 1:], (minima[name].free, beta, shift)
         )
         fitted.append({"free": free, "beta": beta})
         shifts.append(by_site(shift))
     return Parameters(fixed={"fitted": tuple(fitted)}, per_site={"site_shift": tuple(shifts)})
+
+
+def _known(minima: Minima) -> Statistics:
+    assert minima.statistics is not None
+    return minima.statistics
 
 
 def by_site(shift: np.ndarray) -> np.ndarray:

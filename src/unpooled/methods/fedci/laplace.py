@@ -7,31 +7,28 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
 from scipy.linalg import solve_triangular
 from scipy.special import chdtri
 
-from unpooled.maths.compilation import Program
 from unpooled.maths.pareto import pareto_shape
-from unpooled.maths.regression import draw
 from unpooled.maths.streams import key_data, stream
 from unpooled.methods.fedci.bounds import limits_of
 from unpooled.methods.fedci.model import Structure
+from unpooled.methods.fedci.posterior import Posterior, log_prior_slopes, posteriors, weights_and_shifts
 from unpooled.methods.fedci.ridge import Ridges, fixed_parameters
 from unpooled.methods.fedci.settings import FedCISettings
 from unpooled.methods.fedci.stages import Evidence
 from unpooled.methods.fedci.subsample import first_stage, refine
-from unpooled.optimise.objective import Minima, curvature, flatten
+from unpooled.optimise.objective import Minima, curvature, flatten, ravel
 from unpooled.optimise.procedure import Procedure, ask
-from unpooled.protocol.batch import one_by_one
-from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.stage import Bounds
 
 SHORTEST, LONGEST = 0.2, 2.0
 """Smallest and largest factor by which the way of a draw from the mode is stretched."""
 TINY = 1e-6
+STEP = 1e-4
+"""Step of the differences of the log prior's gradient."""
 PLAUSIBLE = 0.999
 """Probability of the region about the mode from which draws are kept."""
 FEWER = 4
@@ -47,20 +44,6 @@ class PosteriorMode(NamedTuple):
     free: Arrays
     value: float
     precision: np.ndarray
-
-
-def weights_and_shifts(
-    leaves: tuple[Arrays, Arrays, Statistics, Array | None], evidence: Evidence
-) -> tuple[Array, Array, Array]:
-    """β and g under one θ, J draws if keys are given, otherwise the posterior mean; and the objective."""
-    free, fixed, statistics, keys = leaves
-    asked = Parameters(free, fixed)
-    fitted = evidence.posterior(asked, statistics)
-    value = -fitted.log_evidence - evidence.structure.log_prior(free, fixed)
-    if keys is None:
-        return *evidence.weights(asked, draw(fitted, None)), value
-    many = jax.random.wrap_key_data(keys)
-    return *jax.lax.map(lambda key: evidence.weights(asked, draw(fitted, key)), many), value
 
 
 def posterior_mode(
@@ -96,14 +79,14 @@ def _not_below(matrix: np.ndarray, least: float) -> np.ndarray:
 
 
 def prior_curvature(structure: Structure, free: Arrays, fixed: Arrays) -> np.ndarray:
-    """The Hessian of −log prior, computed at the coordinator without the sites."""
-    return np.asarray(_prior_curvature(structure, free, fixed))
-
-
-@Program
-def _prior_curvature(structure: Structure, free: Arrays, fixed: Arrays) -> jax.Array:
-    flat, unravel = ravel_pytree(free)
-    return jax.hessian(lambda point: -structure.log_prior(unravel(point), fixed))(flat)
+    """The Hessian of −log prior, by differences of its exact gradient, without the sites."""
+    flat, unravel = flatten(jax.tree.map(lambda leaf: np.asarray(leaf)[None], free))
+    size = flat.shape[1]
+    points = flat + STEP * np.concatenate([-np.eye(size), np.eye(size)])
+    many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], len(points), axis=0), fixed)
+    slopes = ravel(log_prior_slopes(structure, unravel(points), many))
+    hessian = (slopes[:size] - slopes[size:]) / (2.0 * STEP)
+    return 0.5 * (hessian + hessian.T)
 
 
 class HyperparameterDraws(NamedTuple):
@@ -133,20 +116,21 @@ def draw_hyperparameters(
     per_theta = evidence.structure.draws_per_theta * (1 if share == 1.0 else FEWER)
     count = -(-settings.draws // per_theta)
     many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), _of_all(start))
-    keys = key_data(stream(seed, "weights and shifts"), count, per_theta)
+    rng = stream(seed, "weights and shifts")
     normal = np.random.default_rng(seed).standard_normal((count, len(mode.precision)))
     expected = 0.5 * np.sum(normal**2, axis=1)
     box = evidence.structure.bounds()
 
-    def drawn(reach: np.ndarray) -> Procedure[tuple[Arrays, Array, Array, np.ndarray]]:
+    def drawn(reach: np.ndarray) -> Procedure[tuple[Arrays, list[Posterior], np.ndarray]]:
         free = about(mode, reach[:, None] * normal, box)
         statistics = yield from ask(name, Parameters(free, many))
-        beta, shift, values = one_by_one(weights_and_shifts, (free, many, statistics, keys), evidence)
-        return free, beta, shift, np.asarray(values)
+        fitted = posteriors(evidence, free, many, statistics)
+        return free, fitted, np.array([one.value for one in fitted])
 
     *_, values = yield from drawn(np.ones(count))
     shape = pareto_shape(expected - values)
-    free, beta, shift, values = yield from drawn(reach_of(values - mode.value, expected))
+    free, fitted, values = yield from drawn(reach_of(values - mode.value, expected))
+    beta, shift = weights_and_shifts(fitted, rng, per_theta)
     likely = plausible(values, mode)
     free, beta, shift = jax.tree.map(
         lambda leaf: np.asarray(leaf)[np.resize(likely, count)], (free, beta, shift)

@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -50,6 +51,30 @@ LENGTH, PAPER_LENGTH = (1.0, 0.5), (0.0, 1.0)
 neighbours nearly independent, so that the kernel acts as a second noise term."""
 
 
+REFERENCES = 32
+"""With more sites than this, shifts are correlated through this many reference sites only, so that the cost
+is linear in the number of sites."""
+NUGGET = 1e-6
+"""Added to the variance of the shifts, so that two sites may have the same moments."""
+
+
+def reference_sites(distances: Float[np.ndarray, "m m"]) -> np.ndarray:
+    """All sites if they are few; otherwise sites that are far from each other, each the one that is furthest
+    from those chosen before.
+
+    >>> reference_sites(np.array([[0.0, 1.0], [1.0, 0.0]]))
+    array([0, 1])
+    """
+    if len(distances) <= REFERENCES:
+        return np.arange(len(distances))
+    chosen = [0]
+    nearest = distances[0].copy()
+    while len(chosen) < REFERENCES:
+        chosen.append(int(np.argmax(nearest)))
+        nearest = np.minimum(nearest, distances[chosen[-1]])
+    return np.array(chosen)
+
+
 class Scales(NamedTuple):
     """Where the priors of a prognostic function and of an effect are centred, in sds of the outcome."""
 
@@ -64,7 +89,8 @@ LINEAR, SHIFT, SMOOTH = Scales(0.05, 0.02), Scales(0.1, 0.1), Scales(0.7, 0.1)
 class Structure(eqx.Module):
     """Base class of all structures: intercept, linear part, noise and site shifts."""
 
-    site_distances: Float[Array, "m m"]
+    site_distances: Float[Array, "m r"]
+    """Squared distances from the reference sites (`reference_sites`)."""
     family: Family = eqx.field(static=True)
     shifts: bool = eqx.field(static=True)
     coupled: bool = eqx.field(static=True)
@@ -78,6 +104,11 @@ class Structure(eqx.Module):
     def adjusted(self) -> bool:
         """Whether the slope along the propensity has a scale of its own."""
         return True
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Number of features."""
 
     @abstractmethod
     def features(self, free: Arrays, covariates: Array) -> Float[Array, "n p"]:
@@ -116,11 +147,21 @@ class Structure(eqx.Module):
 
     def prior(self, free: Arrays) -> RegressionPrior:
         """The Gaussian prior of all weights and shifts."""
-        # The last feature is the direction of the propensities (`Evidence.posterior`).
+        # The last feature is the direction of the propensities (`Posterior.propensity`).
         factors = jnp.concatenate([self.feature_factors(free), self._propensity_factor(free)[None]])
         if not self.shifts:
-            return RegressionPrior(factors, None, jnp.eye(self.site_distances.shape[0]))
-        return RegressionPrior(factors, self.shift_factor(free), self.site_factor(free))
+            return RegressionPrior(factors, None, jnp.zeros((len(self.site_distances), 0)))
+        site = self.site_factor(free)
+        return RegressionPrior(factors, self.shift_factor(free), site, self._own_sd(site))
+
+    def zero_slopes(self, count: int) -> RegressionPrior:
+        """Zeros in the shape of the priors under a batch of `count` hyperparameters."""
+        sites, references = self.site_distances.shape
+        factors = np.zeros((count, self.width + 1, 2, 2))
+        if not self.shifts:
+            return RegressionPrior(factors, None, np.zeros((count, sites, 0)))
+        own = None if references == sites else np.zeros((count, sites))
+        return RegressionPrior(factors, np.zeros((count, 2, 2)), np.zeros((count, sites, references)), own)
 
     def _propensity_factor(self, free: Arrays) -> Float[Array, "2 2"]:
         """The same slope in both arms; one for each arm if they are not coupled."""
@@ -132,10 +173,24 @@ class Structure(eqx.Module):
     def shift_factor(self, free: Arrays) -> Array:
         return self.effect_factor(free["shift"])
 
-    def site_factor(self, free: Arrays) -> Float[Array, "m m"]:
-        """L_M: shifts of sites with similar covariate moments are correlated (the paper's γ over moments)."""
+    def site_factor(self, free: Arrays) -> Float[Array, "m r"]:
+        """L: shifts of sites with similar covariate moments are correlated (the paper's γ over moments).
+
+        LLᵀ is the correlation matrix if every site is a reference. Otherwise it is what shifts have in common
+        with those of the reference sites, and the rest is a site's own.
+        """
         matrix = correlation("squared_exponential", self.site_distances / jnp.exp(2.0 * free["closeness"]))
-        return jnp.linalg.cholesky(matrix + 1e-6 * jnp.eye(matrix.shape[0]))
+        sites, references = matrix.shape
+        # A reference site is the one at distance zero from itself.
+        inner = matrix if sites == references else matrix[jnp.argmin(self.site_distances, axis=0)]
+        root = jnp.linalg.cholesky(inner + NUGGET * jnp.eye(references))
+        return root if sites == references else jsl.solve_triangular(root, matrix.T, lower=True).T
+
+    def _own_sd(self, site: Float[Array, "m r"]) -> Float[Array, " m"] | None:
+        """The sd of a site's own part of its shift, so that all shifts have the same variance."""
+        if site.shape[0] == site.shape[1]:
+            return None
+        return jnp.sqrt(jnp.maximum(1.0 - jnp.sum(site**2, axis=1), 0.0) + NUGGET)
 
     def _base_factors(self, free: Arrays, dimension: int) -> list[Array]:
         intercept = INTERCEPT_SD * jnp.eye(2)[None]
@@ -186,6 +241,10 @@ class Projection(Structure):
 
     def bounds(self) -> Bounds:
         return super().bounds() | {"direction": DIRECTION, "length": LINE_LENGTH}
+
+    @property
+    def width(self) -> int:
+        return 1 + len(self.correlation) + self.components * len(GRID)
 
     def index(self, direction: Array, covariates: Array) -> Array:
         """pᵀx divided by its sd, so that the length of p has no effect."""
@@ -269,6 +328,10 @@ class Kernel(Structure):
     @property
     def adjusted(self) -> bool:
         return not self.tied
+
+    @property
+    def width(self) -> int:
+        return 1 + sum(self.inducing.shape)
 
     def kernel_factor(self, free: Arrays) -> Float[Array, "2 2"]:
         """Ψ^½ of the kernel."""

@@ -1,7 +1,8 @@
 """The collapsed likelihood, with everything Gaussian integrated out.
 
-A site integrates its remainder process (S); the coordinator integrates weights and shifts (F). With limits,
-features that rest on too few of a site's people are left out of its sums (`masks`).
+A site integrates its remainder process (S); the coordinator integrates weights and shifts (F, in
+`posterior`). With limits, features that rest on too few of a site's people are left out of its sums
+(`masks`).
 """
 
 from __future__ import annotations
@@ -13,21 +14,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
+import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.disclosure.effective_people import TINY, capped
 from unpooled.maths.covariance import between_arms
-from unpooled.maths.linear_algebra import pack, unpack, weighted_gram
-from unpooled.maths.regression import (
-    RegressionPosterior,
-    RegressionSums,
-    coefficients,
-    posterior,
-    with_combination,
-)
+from unpooled.maths.linear_algebra import pack, packed_slopes, unpack, weighted_gram
+from unpooled.maths.regression import RegressionSums
 from unpooled.methods.fedci.bounds import FIXED
 from unpooled.methods.fedci.masks import counted, kept
 from unpooled.methods.fedci.model import Kernel, Projection, Structure
+from unpooled.methods.fedci.posterior import posteriors, value_and_slopes
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
@@ -55,8 +52,14 @@ class Evidence(Objective):
     structure: eqx.AbstractVar[Structure]
 
     @abstractmethod
-    def sums(self, parameters: Parameters, statistics: Statistics) -> RegressionSums:
+    def sums(self, free: Arrays, statistics: Statistics) -> RegressionSums:
         """The sums of the Gaussian regression under these hyperparameters."""
+
+    @abstractmethod
+    def sums_slopes(
+        self, free: Arrays, statistics: Statistics, slopes: RegressionSums
+    ) -> tuple[Arrays, Statistics]:
+        """Slopes with respect to θ and the statistics, from slopes with respect to `sums`."""
 
     @abstractmethod
     def kept(self, free: Arrays, rows: Rows, weights: Array) -> Float[Array, "2 p"]:
@@ -65,25 +68,16 @@ class Evidence(Objective):
     def bounds(self) -> Bounds:
         return {**FIXED, **self.structure.bounds()}
 
-    def posterior(self, parameters: Parameters, statistics: Statistics) -> RegressionPosterior:
-        """The posterior of weights and shifts given the hyperparameters."""
-        sums = with_combination(self.sums(parameters, statistics), self._propensity(parameters))
-        return posterior(sums, self.structure.prior(parameters.free))
-
-    def weights(self, parameters: Parameters, whitened: Array) -> tuple[Float[Array, "2 p"], Array]:
-        """β of the features and g, for one draw of the whitened weights."""
-        beta, shift = coefficients(self.structure.prior(parameters.free), whitened)
-        return beta[:, :-1] + beta[:, -1:] * self._propensity(parameters), shift
-
-    def _propensity(self, parameters: Parameters) -> Float[Array, " p"]:
-        """The direction in which the treatment depends on the covariates, as weights of the features."""
-        direction = parameters.fixed["propensity"]
-        size = self.structure.feature_factors(parameters.free).shape[0]
-        return jnp.zeros(size).at[1 : 1 + len(direction)].set(direction)
-
     def value(self, parameters: Parameters, statistics: Statistics) -> Array:
-        evidence = self.posterior(parameters, statistics).log_evidence
-        return -evidence - self.structure.log_prior(parameters.free, parameters.fixed)
+        """−log p(y | θ) − log p(θ), computed by NumPy: it cannot be traced."""
+        batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], (parameters, statistics))
+        (fitted,) = posteriors(self, batch[0].free, batch[0].fixed, batch[1])
+        return jnp.asarray(fitted.value)
+
+    def value_and_slopes(
+        self, free: Arrays, fixed: Arrays, statistics: Statistics
+    ) -> tuple[Array | np.ndarray, Arrays, Statistics]:
+        return value_and_slopes(self, free, fixed, statistics)
 
 
 class FeatureEvidence(Evidence):
@@ -117,20 +111,42 @@ class FeatureEvidence(Evidence):
         arms = counted(features, everybody, rows.least, plain)
         return arms, kept(arms[:, None] * features.T**2, rows.least, plain)
 
-    def sums(self, parameters: Parameters, statistics: Statistics) -> RegressionSums:
-        noise = parameters.free["noise"]
-        precision = jnp.exp(-2.0 * noise)
-        total, per_site = statistics.summed, statistics.per_site
-        gram = precision[:, None, None] * unpack(total["gram"])
-        counts = unpack(total["gram"])[:, 0, 0]
+    def sums(self, free: Arrays, statistics: Statistics) -> RegressionSums:
+        noise, total, per_site = free["noise"], statistics.summed, statistics.per_site
+        precision, gram, arms = np.exp(-2.0 * noise), unpack(total["gram"]), np.arange(2)
+        both = np.zeros((2, *gram.shape))
+        both[arms, arms] = precision[:, None, None] * gram
+        site_gram = np.zeros((len(per_site["gram"]), 2, *gram.shape[:2]))
+        site_gram[:, arms, arms] = precision[:, None] * per_site["gram"]
         return RegressionSums(
-            gram=jnp.eye(2)[:, :, None, None] * gram[:, None],
+            gram=both,
             moment=precision[:, None] * total["moment"],
             square=precision @ total["square"],
-            log_determinant=2.0 * counts @ noise,
-            site_gram=jnp.eye(2)[None, :, :, None] * (precision[:, None] * per_site["gram"])[:, :, None],
+            log_determinant=2.0 * gram[:, 0, 0] @ noise,
+            site_gram=site_gram,
             site_moment=precision * per_site["moment"],
         )
+
+    def sums_slopes(
+        self, free: Arrays, statistics: Statistics, slopes: RegressionSums
+    ) -> tuple[Arrays, Statistics]:
+        noise, total, per_site = free["noise"], statistics.summed, statistics.per_site
+        precision, gram, arms = np.exp(-2.0 * noise), unpack(total["gram"]), np.arange(2)
+        own, at_sites = slopes.gram[arms, arms], slopes.site_gram[:, arms, arms]
+        # Everything but the log determinant is proportional to the precision, whose slope is −2·precision.
+        weighted = np.sum(own * gram, axis=(1, 2)) + np.sum(slopes.moment * total["moment"], axis=1)
+        weighted += slopes.square * total["square"] + np.sum(slopes.site_moment * per_site["moment"], axis=0)
+        weighted += np.einsum("saf,saf->a", at_sites, per_site["gram"])
+        counts = 2.0 * slopes.log_determinant
+        of_gram = packed_slopes(precision[:, None, None] * own)
+        of_gram[:, 0] += counts * noise
+        summed = {
+            "gram": of_gram,
+            "moment": precision[:, None] * slopes.moment,
+            "square": precision * slopes.square,
+        }
+        by_site = {"gram": precision[:, None] * at_sites, "moment": precision * slopes.site_moment}
+        return {"noise": counts * gram[:, 0, 0] - 2.0 * precision * weighted}, Statistics(summed, by_site)
 
 
 class KernelEvidence(Evidence):
@@ -219,7 +235,7 @@ class KernelEvidence(Evidence):
         whitened = jsl.solve_triangular(root, columns, lower=True)
         return whitened, 2.0 * jnp.sum(jnp.log(jnp.diagonal(root)))
 
-    def sums(self, parameters: Parameters, statistics: Statistics) -> RegressionSums:
+    def sums(self, free: Arrays, statistics: Statistics) -> RegressionSums:
         total, per_site = statistics.summed, statistics.per_site
         gram = unpack(total["gram"])
         size = gram.shape[0] // 2
@@ -231,6 +247,18 @@ class KernelEvidence(Evidence):
             site_gram=per_site["gram"],
             site_moment=per_site["moment"],
         )
+
+    def sums_slopes(
+        self, free: Arrays, statistics: Statistics, slopes: RegressionSums
+    ) -> tuple[Arrays, Statistics]:
+        size = 2 * slopes.moment.shape[1]
+        summed = {
+            "gram": packed_slopes(slopes.gram.transpose(0, 2, 1, 3).reshape(size, size)),
+            "moment": slopes.moment.reshape(size),
+            "square": slopes.square,
+            "log": slopes.log_determinant,
+        }
+        return {}, Statistics(summed, {"gram": slopes.site_gram, "moment": slopes.site_moment})
 
 
 def _cap(values: Array, least: float) -> Array:

@@ -1,0 +1,135 @@
+"""The coordinator's part F of the collapsed likelihood: evidence and slopes, draws of weights and shifts.
+
+The Gaussian algebra is NumPy's (`maths/regression.py`). Only the maps from θ to the prior are differentiated
+automatically; they are small and compile quickly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from unpooled.maths.regression import (
+    RegressionPosterior,
+    RegressionPrior,
+    coefficients,
+    evidence_slopes,
+    noise_size,
+    posterior,
+    with_combination,
+    without_combination,
+)
+from unpooled.methods.fedci.model import Structure
+from unpooled.protocol.batch import one_by_one
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays
+
+if TYPE_CHECKING:
+    from unpooled.methods.fedci.stages import Evidence
+
+T = TypeVar("T")
+
+
+class Posterior(NamedTuple):
+    """The posterior of weights and shifts under one θ."""
+
+    regression: RegressionPosterior
+    log_prior: float
+    """Of the hyperparameters."""
+    propensity: Float[np.ndarray, " p"]
+    """The last feature of the regression, as a combination of the features: the direction in which the
+    treatment depends on the covariates."""
+
+    @property
+    def value(self) -> float:
+        """−log p(y | θ) − log p(θ)."""
+        return -self.regression.log_evidence - self.log_prior
+
+    def weights(self, noise: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """β of the features [j, 2, p] and g [j, 2, m]: draws from standard normal numbers, or the mean."""
+        beta, shift = coefficients(self.regression, noise)
+        return beta[..., :-1] + beta[..., -1:] * self.propensity, shift
+
+
+def posteriors(evidence: Evidence, free: Arrays, fixed: Arrays, statistics: Statistics) -> list[Posterior]:
+    """The posterior under each θ of a batch."""
+    each = [_at((free, fixed, statistics), i) for i in range(len(fixed["propensity"]))]
+    structure, found = evidence.structure, []
+    prior, log_prior, _ = prior_and_slopes(structure, free, fixed, structure.zero_slopes(len(each)))
+    for i, (own, known, told) in enumerate(each):
+        direction = _combination(known["propensity"], structure.width)
+        sums = with_combination(evidence.sums(own, told), direction)
+        found.append(Posterior(posterior(sums, _at(prior, i)), float(log_prior[i]), direction))
+    return found
+
+
+def value_and_slopes(
+    evidence: Evidence, free: Arrays, fixed: Arrays, statistics: Statistics
+) -> tuple[np.ndarray, Arrays, Statistics]:
+    """F and its gradients with respect to θ and the statistics, for a batch of θ."""
+    fitted = posteriors(evidence, free, fixed, statistics)
+    of_priors, direct, cotangents = [], [], []
+    for i, one in enumerate(fitted):
+        of_sums, of_prior = evidence_slopes(one.regression)
+        of_sums = without_combination(of_sums, one.propensity)
+        own, told = evidence.sums_slopes(*_at((free, statistics), i), of_sums)
+        of_priors.append(of_prior)
+        direct.append(own)
+        cotangents.append(jax.tree.map(np.negative, told))
+    _, _, slopes = prior_and_slopes(evidence.structure, free, fixed, _stacked(of_priors))
+    both = {name: -np.asarray(slope) for name, slope in slopes.items()}
+    for name in direct[0]:
+        both[name] = both[name] - np.stack([one[name] for one in direct])
+    return np.array([one.value for one in fitted]), both, _stacked(cotangents)
+
+
+def weights_and_shifts(
+    fitted: list[Posterior], rng: np.random.Generator | None, draws: int
+) -> tuple[Float[np.ndarray, "b j 2 p"], Float[np.ndarray, "b j 2 m"]]:
+    """β and g under each θ: `draws` draws, or their posterior mean if there is no generator."""
+    size = (draws, noise_size(fitted[0].regression.prior))
+    found = [one.weights(None if rng is None else rng.standard_normal(size)) for one in fitted]
+    beta, shift = zip(*found, strict=True)
+    return np.stack(beta), np.stack(shift)
+
+
+def log_prior_slopes(structure: Structure, free: Arrays, fixed: Arrays) -> Arrays:
+    """The gradient of the log prior of each θ of a batch."""
+    return prior_and_slopes(structure, free, fixed, structure.zero_slopes(len(fixed["noise"])))[2]
+
+
+def prior_and_slopes(
+    structure: Structure, free: Arrays, fixed: Arrays, slopes: RegressionPrior
+) -> tuple[RegressionPrior, Array, Arrays]:
+    """For each θ of a batch: the prior of weights and shifts, the log prior of θ, and ∂/∂θ of the log prior
+    plus a function with the given slopes with respect to the prior of weights and shifts."""
+    return one_by_one(_prior_and_slopes, (free, fixed, slopes), structure, often=False)
+
+
+def _prior_and_slopes(
+    leaves: tuple[Arrays, Arrays, RegressionPrior], structure: Structure
+) -> tuple[RegressionPrior, Array, Arrays]:
+    free, fixed, slopes = leaves
+    (prior, log_prior), pull = jax.vjp(
+        lambda free: (structure.prior(free), structure.log_prior(free, fixed)), free
+    )
+    (gradient,) = pull((slopes, 1.0))
+    return prior, log_prior, gradient
+
+
+def _combination(direction: np.ndarray, size: int) -> Float[np.ndarray, " p"]:
+    """Weights of all features, from those of the covariates, which follow the intercept."""
+    found = np.zeros(size)
+    found[1 : 1 + len(direction)] = direction
+    return found
+
+
+def _at(batch: T, index: int) -> T:
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[index], batch)
+
+
+def _stacked(several: list[T]) -> T:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *several)
