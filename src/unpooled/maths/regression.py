@@ -19,7 +19,6 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
 
-
 Either: TypeAlias = Array | np.ndarray
 """An array of JAX, which priors are computed by, or of NumPy."""
 
