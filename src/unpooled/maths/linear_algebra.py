@@ -67,17 +67,13 @@ weighted_gram.defvjp(_gram_forward, _gram_backward)
 
 def pack(matrix: Array) -> Array:
     """The lower triangle of the last two axes, as one axis: the form in which symmetric matrices are sent."""
-    rows, columns = np.tril_indices(matrix.shape[-1])
+    rows, columns = _triangle(matrix.shape[-1])
     return matrix[..., rows, columns]
 
 
 def unpack(packed: Packed) -> Packed:
     """The symmetric matrix with the given lower triangle."""
-    size = (int(np.sqrt(8 * packed.shape[-1] + 1)) - 1) // 2
-    position = np.zeros((size, size), dtype=int)
-    rows, columns = np.tril_indices(size)
-    position[rows, columns] = position[columns, rows] = np.arange(len(rows))
-    return packed[..., position]
+    return packed[..., _position((int(np.sqrt(8 * packed.shape[-1] + 1)) - 1) // 2)]
 
 
 def packed_slopes(slopes: np.ndarray) -> np.ndarray:
@@ -86,9 +82,24 @@ def packed_slopes(slopes: np.ndarray) -> np.ndarray:
     >>> packed_slopes(np.array([[1.0, 2.0], [3.0, 4.0]]))
     array([1., 5., 4.])
     """
-    rows, columns = np.tril_indices(slopes.shape[-1])
+    rows, columns = _triangle(slopes.shape[-1])
     both = slopes[..., rows, columns] + slopes[..., columns, rows]
     return np.where(rows == columns, 0.5, 1.0) * both
+
+
+@cache
+def _triangle(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the lower triangle."""
+    return np.tril_indices(size)
+
+
+@cache
+def _position(size: int) -> np.ndarray:
+    """The place of each entry of a symmetric matrix in its packed form."""
+    rows, columns = _triangle(size)
+    position = np.zeros((size, size), dtype=int)
+    position[rows, columns] = position[columns, rows] = np.arange(len(rows))
+    return position
 
 
 @contextmanager

@@ -11,10 +11,8 @@ Cholesky factor is taken. Everything here is plain NumPy: the matrices are small
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
@@ -23,7 +21,7 @@ Either: TypeAlias = Array | np.ndarray
 """An array of JAX, which priors are computed by, or of NumPy."""
 
 
-class RegressionSums(eqx.Module):
+class RegressionSums(NamedTuple):
     """Sufficient statistics of the rows, weighted by R⁻¹. Feature 0 is the intercept, on which shifts act."""
 
     gram: Float[np.ndarray, "2 2 p p"]
@@ -34,7 +32,7 @@ class RegressionSums(eqx.Module):
     site_moment: Float[np.ndarray, "m 2"]
 
 
-class RegressionPrior(eqx.Module):
+class RegressionPrior(NamedTuple):
     """T_f of every feature, T_g of the shifts (None for a model without shifts), and L and d of the sites."""
 
     feature: Float[Either, "p 2 2"]
@@ -63,6 +61,20 @@ class RegressionPosterior(NamedTuple):
     sums: RegressionSums
     prior: RegressionPrior
     parts: SiteParts | None
+    joint: JointSums
+
+
+class JointSums(NamedTuple):
+    """The sums over people of all columns: the features, then the columns of L; T of each column.
+
+    The sites' own parts are integrated out.
+    """
+
+    gram: Float[np.ndarray, "2 2 j j"]
+    moment: Float[np.ndarray, "2 j"]
+    factors: Float[np.ndarray, "j 2 2"]
+    left: RegressionSums
+    """The sums from which these were computed."""
 
 
 def posterior(sums: RegressionSums, prior: RegressionPrior) -> RegressionPosterior:
@@ -72,8 +84,7 @@ def posterior(sums: RegressionSums, prior: RegressionPrior) -> RegressionPosteri
     """
     parts = None if prior.shift is None or prior.own is None else _site_parts(sums, prior)
     left = sums if parts is None else _without(parts, sums)
-    gram, moment = _joint(left, prior)
-    factors = _factors(prior)
+    joint = gram, moment, factors, _ = _joint(left, prior)
     size = 2 * len(factors)
     precision = _both_sides(factors, gram).reshape(size, size) + np.eye(size)
     score = np.einsum("jak,aj->kj", factors, moment).reshape(-1)
@@ -84,7 +95,7 @@ def posterior(sums: RegressionSums, prior: RegressionPrior) -> RegressionPosteri
     whitened = solve_triangular(root, score, lower=True, check_finite=False)
     evidence = 0.5 * (whitened @ whitened - left.square - left.log_determinant)
     evidence -= np.sum(np.log(np.diagonal(root)))
-    return RegressionPosterior(float(evidence), root, whitened, sums, prior, parts)
+    return RegressionPosterior(float(evidence), root, whitened, sums, prior, parts, joint)
 
 
 def with_combination(sums: RegressionSums, combination: Float[np.ndarray, " p"]) -> RegressionSums:
@@ -136,7 +147,7 @@ def coefficients(
     used = np.zeros((1, noise_size(prior))) if noise is None else noise
     white = fitted.whitened + used[:, :size]
     xi = solve_triangular(fitted.cholesky, white.T, lower=True, trans=1, check_finite=False).T
-    raw = np.einsum("jak,nkj->naj", _factors(prior), xi.reshape(len(xi), 2, -1))
+    raw = np.einsum("jak,nkj->naj", fitted.joint.factors, xi.reshape(len(xi), 2, -1))
     features, sites = len(prior.feature), len(prior.site)
     beta = raw[..., :features]
     if prior.shift is None:
@@ -155,7 +166,7 @@ def coefficients(
 
 def noise_size(prior: RegressionPrior) -> int:
     """The number of standard normal numbers that a draw of the coefficients takes."""
-    shared = 2 * len(_factors(prior))
+    shared = 2 * (len(prior.feature) + (0 if prior.shift is None else prior.site.shape[1]))
     return shared if prior.shift is None or prior.own is None else shared + 2 * len(prior.own)
 
 
@@ -166,18 +177,20 @@ def evidence_slopes(fitted: RegressionPosterior) -> tuple[RegressionSums, Regres
     ∂/∂T = E[(moment − gram·v)ξᵀ].
     """
     prior, size = fitted.prior, len(fitted.whitened)
-    left = fitted.sums if fitted.parts is None else _without(fitted.parts, fitted.sums)
-    gram, moment = _joint(left, prior)
-    factors, features, columns = _factors(prior), len(prior.feature), size // 2
+    gram, moment, factors, left = fitted.joint
+    features, columns = len(prior.feature), size // 2
     inverse_root = solve_triangular(fitted.cholesky, np.eye(size), lower=True, check_finite=False)
     mean = fitted.whitened @ inverse_root
-    # E[ξξᵀ], E[vξᵀ] and E[vvᵀ]; here ξ includes ζ.
+    # E[ξξᵀ], E[ξvᵀ] and E[vvᵀ], [arm, column, arm, column]; here ξ includes ζ. Sums over the two arms are
+    # written out: einsum takes longer.
     white = (inverse_root.T @ inverse_root + np.outer(mean, mean)).reshape(2, columns, 2, columns)
-    mixed = np.einsum("ibl,likj->bikj", factors, white)
-    products = np.einsum("jak,bikj->ajbi", factors, mixed)
+    by_arm = factors.transpose(1, 2, 0)
+    mixed = white[:, :, :1] * by_arm[:, 0] + white[:, :, 1:] * by_arm[:, 1]
+    products = by_arm[:, 0, :, None, None] * mixed[0] + by_arm[:, 1, :, None, None] * mixed[1]
     mean = mean.reshape(2, columns)
-    expected = np.einsum("jak,kj->aj", factors, mean)
-    of_factors = np.einsum("aj,kj->jak", moment, mean) - np.einsum("abji,bikj->jak", gram, mixed)
+    expected = by_arm[:, 0] * mean[0] + by_arm[:, 1] * mean[1]
+    pulled = np.sum(gram.transpose(0, 2, 1, 3)[:, None] * mixed, axis=(3, 4))
+    of_factors = (moment[:, None] * mean - pulled).transpose(2, 0, 1)
     of_sums = RegressionSums(
         gram=-0.5 * products[:, :features, :, :features].transpose(0, 2, 1, 3),
         moment=expected[:, :features],
@@ -200,7 +213,7 @@ def evidence_slopes(fitted: RegressionPosterior) -> tuple[RegressionSums, Regres
         shifts, of_root = _all_shifts(fitted.parts, fitted.sums, shifts, of_sums)
         of_shift = of_shift + np.einsum("s,sak->ak", prior.own, of_root)
         of_own = np.einsum("sak,ak->s", of_root, prior.shift)
-    of_sums = replace(of_sums, site_gram=-shifts.with_features, site_moment=shifts.mean)
+    of_sums = of_sums._replace(site_gram=-shifts.with_features, site_moment=shifts.mean)
     of_sums.site_gram[..., 0] -= 0.5 * shifts.squares
     return of_sums, RegressionPrior(of_factors[:features], of_shift, of_site, of_own)
 
@@ -253,29 +266,22 @@ def _all_shifts(
     return found, pulled - information @ root @ (spread + spread @ np.swapaxes(root, 1, 2) @ pulled)
 
 
-def _factors(prior: RegressionPrior) -> Float[np.ndarray, "j 2 2"]:
-    """T of every column: the features, then the columns of L."""
+def _joint(sums: RegressionSums, prior: RegressionPrior) -> JointSums:
     feature = np.asarray(prior.feature)
     if prior.shift is None:
-        return feature
-    return np.concatenate([feature, np.broadcast_to(prior.shift, (prior.site.shape[1], 2, 2))])
-
-
-def _joint(sums: RegressionSums, prior: RegressionPrior) -> tuple[np.ndarray, np.ndarray]:
-    """The Gram matrix [a, b, j, i] and the moments [a, j] of the features and of the columns of L."""
-    if prior.shift is None:
-        return sums.gram, sums.moment
-    site = np.asarray(prior.site)
-    cross = np.tensordot(site, sums.site_gram, (0, 0)).transpose(1, 2, 0, 3)
-    own = np.tensordot(np.einsum("si,sab->siab", site, sums.site_gram[..., 0]), site, (0, 0))
-    gram = np.concatenate(
-        [
-            np.concatenate([sums.gram, np.swapaxes(np.swapaxes(cross, 0, 1), 2, 3)], axis=3),
-            np.concatenate([cross, own.transpose(1, 2, 3, 0)], axis=3),
-        ],
-        axis=2,
-    )
-    return gram, np.concatenate([sums.moment, sums.site_moment.T @ site], axis=1)
+        return JointSums(sums.gram, sums.moment, feature, sums)
+    site, features = np.asarray(prior.site), len(feature)
+    columns = features + site.shape[1]
+    cross = np.tensordot(site, sums.site_gram, (0, 0))
+    own = np.tensordot(site[:, :, None, None] * sums.site_gram[:, None, :, :, 0], site, (0, 0))
+    gram = np.empty((2, 2, columns, columns))
+    gram[:, :, :features, :features] = sums.gram
+    gram[:, :, features:, :features] = cross.transpose(1, 2, 0, 3)
+    gram[:, :, :features, features:] = cross.transpose(2, 1, 3, 0)
+    gram[:, :, features:, features:] = own.transpose(1, 2, 0, 3)
+    moment = np.concatenate([sums.moment, sums.site_moment.T @ site], axis=1)
+    factors = np.concatenate([feature, np.broadcast_to(prior.shift, (site.shape[1], 2, 2))])
+    return JointSums(gram, moment, factors, sums)
 
 
 def _both_sides(t: Float[np.ndarray, "j 2 2"], gram: np.ndarray) -> Float[np.ndarray, "2 j 2 j"]:
