@@ -17,19 +17,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-Effort = Literal["low", "high"]
-SMALL = 50_000
-"""Programs whose arguments hold at most this many numbers run quickly however they are compiled."""
+Effort = Literal["low", "high", "highest"]
+SMALL, LARGE = 50_000, 1_000_000
+"""Programs whose arguments hold at most `SMALL` numbers run quickly however they are compiled; with more than
+`LARGE`, the seconds of the compiler's default options are well spent."""
 _FASTER: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False}
 _OPTIONS: dict[Effort, dict[str, Any]] = {
     "low": {**_FASTER, "xla_backend_optimization_level": 0},
     "high": {**_FASTER, "xla_backend_optimization_level": 1},
+    "highest": {},
 }
 
 
 def effort_of(arguments: PyTree, *, often: bool) -> Effort:
-    """High for programs that run often in a fit, or on many numbers."""
+    """Low for programs that run seldom in a fit on few numbers, highest for those that run on very many."""
     size = sum(leaf.size for leaf in jax.tree.leaves(arguments) if hasattr(leaf, "size"))
+    if size > LARGE:
+        return "highest"
     return "high" if often or size > SMALL else "low"
 
 

@@ -23,7 +23,14 @@ STUDY = Study(treatment="w", outcome="y", covariates=["a"], sites={"n": "north.c
 def _result() -> StudyResult:
     study = STUDY.with_changes(seed=4, method={"name": "fedci", "draws": 30})
     context = FedCIContext(
-        np.eye(1), np.zeros((2, 2)), np.zeros((5, 1)), continuous=True, exact=True, large=False, share=1.0
+        np.eye(1),
+        np.zeros((2, 2)),
+        np.zeros((5, 1)),
+        continuous=True,
+        exact=True,
+        large=False,
+        interval=1,
+        share=1.0,
     )
     return records.model(
         study,

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
 import unpooled as up
+from oracle.world import scaling_of
 from unpooled.data.simulation import simulate
-from unpooled.methods.fedci import laplace, subsample
-from unpooled.protocol.records import ROUNDED
+from unpooled.methods.fedci import METHOD, laplace, subsample
+from unpooled.protocol.records import ROUNDED, Parameters
 from unpooled.protocol.rows import make_rows
+
+SETTINGS = METHOD.Settings(structure="projection")
+KNOWN = scaling_of(
+    correlation=np.eye(1), site_distances=np.zeros((1, 1)), binary_rate=np.full(1, np.nan), counts=(30,)
+)
+EVIDENCE = METHOD.stages(SETTINGS, METHOD.context(SETTINGS, KNOWN, 0))["projection"]
 
 
 def test_sites_up_to_about_twice_what_is_kept_are_not_thinned() -> None:
@@ -24,6 +32,23 @@ def test_coordinator_and_sites_agree_on_whether_a_site_is_large() -> None:
     for rows in range(subsample.LARGE - 2 * ROUNDED, subsample.LARGE + 2 * ROUNDED):
         rounded = -(-rows // ROUNDED) * ROUNDED
         assert subsample.is_large(rows) == subsample.is_large(rounded)
+
+
+def test_of_many_sites_some_are_in_the_subsample_and_the_others_send_zeros() -> None:
+    counts = [600] * 64
+    every = subsample.interval(64, sum(counts))
+    assert every == 4
+    assert subsample.share(counts) == 16 / 64
+    rng = np.random.default_rng(1)
+    free = EVIDENCE.structure.start(np.ones((2, 1)), np.ones(2))
+    asked = Parameters(free, {"fold": np.array(-1)})
+    for site in (3, 4):
+        table = rng.normal(size=(30, 1)), np.arange(30.0) % 2, rng.normal(size=30)
+        rows = make_rows(*table, fold=np.zeros(30), site=site)
+        found = subsample.Subsampled(EVIDENCE, every).statistics(asked, rows)
+        expected = EVIDENCE.statistics(asked, rows)
+        for ours, own in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(ours, own if site == 4 else 0.0 * own)
 
 
 @pytest.mark.parametrize("treated", [0.5, 0.01])

@@ -43,6 +43,7 @@ CONTEXT = FedCIContext(
     continuous=True,
     exact=True,
     large=False,
+    interval=1,
     share=1.0,
 )
 

@@ -18,7 +18,7 @@ from unpooled.methods.fedci.paper import effects as paper
 from unpooled.methods.fedci.ridge import Ridge
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence
-from unpooled.methods.fedci.subsample import REFINEMENT, Subsampled, is_large, share, subsampled
+from unpooled.methods.fedci.subsample import REFINEMENT, Subsampled, interval, is_large, share, subsampled
 from unpooled.methods.method import Fit
 from unpooled.optimise.minimise import STRETCH
 from unpooled.optimise.procedure import Procedure
@@ -44,13 +44,15 @@ class FedCIMethod:
     takes_incomplete = False
 
     def context(self, settings: FedCISettings, scaling: Scaling, seed: int) -> FedCIContext:
+        every = interval(scaling.sites, scaling.people)
         return FedCIContext(
             correlation=scaling.correlation,
             site_distances=scaling.site_distances,
             inducing=pseudo_people(scaling, settings.basis, seed),
             continuous=scaling.family == "continuous",
             exact=scaling.largest_site <= EXACT_ROWS,
-            large=is_large(scaling.largest_site),
+            large=every > 1 or is_large(scaling.largest_site),
+            interval=every,
             share=None if scaling.by_site is None else share(scaling.counts),
         )
 
@@ -64,7 +66,10 @@ class FedCIMethod:
         stages: dict[str, Stage] = {"ridge": Ridge(), **evidences}
         stages |= {f"effect/{name}": GaussianProcessAverage(evidence) for name, evidence in evidences.items()}
         if context.large:
-            stages |= {subsampled(name): Subsampled(evidence) for name, evidence in evidences.items()}
+            stages |= {
+                subsampled(name): Subsampled(evidence, context.interval)
+                for name, evidence in evidences.items()
+            }
         if len(evidences) > 1:
             several = tuple(evidences.values())
             stages |= {"held_out": HeldOutErrors(several), "held_out/distances": HeldOutDistances(several)}

@@ -95,6 +95,8 @@ class FedCIContext:
     exact: bool
     """Whether every site is small enough for an exact remainder."""
     large: bool
-    """Whether some site is so large that the fit starts on a subsample."""
+    """Whether some site is so large, or sites are so many, that the fit starts on a subsample."""
+    interval: int
+    """Every how many-th site is in the subsample."""
     share: float | None
     """Share of all rows in the subsample; None at the sites, which do not know each other's sizes."""

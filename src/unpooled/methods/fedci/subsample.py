@@ -1,8 +1,8 @@
-"""Subsampling for large sites: minimise on a subsample first, then refine on all people.
+"""Subsampling for large or many sites: minimise on a subsample first, then refine on all people.
 
 The steps that take many passes over the rows (minimisation, Hessian, weights of the structures) need no more
-than a few thousand people. The Hessian of the subsample, scaled to all people, then preconditions the
-minimisation on all of them, which takes few passes.
+than a few thousand people, at a dozen or so sites. The Hessian of the subsample, scaled to all people, then
+preconditions the minimisation on all of them, which takes few passes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,6 +32,8 @@ KEPT = 2048
 """Size of the subsample of a large site."""
 LARGE = 4100
 """A site is large if it has more rows than this, about twice the size of the subsample."""
+ENOUGH_SITES, ENOUGH_PEOPLE = 16, 8192
+"""Where there are many sites, the subsample has at least this many of them, with about this many people."""
 REFINEMENT = 10
 """Maximum number of evaluations on all people."""
 
@@ -40,11 +43,21 @@ def is_large(rows: int) -> bool:
     return rows > LARGE
 
 
+def interval(sites: int, people: int) -> int:
+    """Every how many-th site is in the subsample: 1, all of them, unless there are many.
+
+    >>> [interval(sites, 1000 * sites) for sites in (3, 31, 100, 1000)]
+    [1, 1, 6, 62]
+    """
+    return max(1, min(sites // ENOUGH_SITES, people // ENOUGH_PEOPLE))
+
+
 def share(counts: Sequence[int]) -> float:
-    """The share of all people in the subsample; 1 unless a site is large."""
-    if not is_large(max(counts)):
+    """The share of all people in the subsample; 1 unless a site is large or there are many sites."""
+    every = interval(len(counts), sum(counts))
+    if every == 1 and not is_large(max(counts)):
         return 1.0
-    return sum(min(n, KEPT) for n in counts) / sum(counts)
+    return sum(min(n, KEPT) for n in counts[::every]) / sum(counts)
 
 
 def drawn(rows: Rows) -> Int[Array, " k"]:
@@ -77,12 +90,25 @@ def first_stage(name: str, share: float) -> str:
 
 
 class Subsampled(Stage):
-    """The statistics of another stage, computed from a subsample of each site's people."""
+    """The statistics of another stage from a subsample of the site's people, or zero if the site is not in
+    the subsample."""
 
     evidence: Evidence
-    reveals: ClassVar[str] = "the statistics of the stage it is named after, of about 2,000 of the people"
+    interval: int = eqx.field(static=True)
+    reveals: ClassVar[str] = (
+        "the statistics of the stage it is named after, of about 2,000 of the people; nothing if other sites "
+        "are enough"
+    )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        if self.interval == 1:
+            return self._own(parameters, rows)
+        shapes = jax.eval_shape(self._own, parameters, rows)
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        taken = rows.site % self.interval == 0
+        return jax.lax.cond(taken, lambda: self._own(parameters, rows), lambda: nothing)
+
+    def _own(self, parameters: Parameters, rows: Rows) -> Statistics:
         if rows.present.shape[0] <= KEPT:
             return self.evidence.statistics(parameters, rows)
         kept = drawn(rows)
