@@ -11,7 +11,15 @@ import numpy as np
 from unpooled.errors import DataError
 from unpooled.optimise.procedure import Procedure, ask_each
 from unpooled.protocol.messages import Centre, Describe, Question, Summarise
-from unpooled.protocol.records import ROUNDED, Arrays, IncompleteColumn, Limits, Scaling, SiteSummaries
+from unpooled.protocol.records import (
+    REFERENCES,
+    ROUNDED,
+    Arrays,
+    IncompleteColumn,
+    Limits,
+    Scaling,
+    SiteSummaries,
+)
 from unpooled.study import Description, Schema, Study, agree
 from unpooled.study.family import Family, resolve
 
@@ -127,11 +135,21 @@ def _site_moments(sums: Arrays, sd: np.ndarray, binary: np.ndarray) -> np.ndarra
 
 
 def _distances(moments: np.ndarray) -> np.ndarray:
-    """Mean squared differences between the rows, without an array of all differences."""
-    squares = np.sum(moments**2, axis=1)
-    found = np.maximum(squares[:, None] + squares - 2.0 * moments @ moments.T, 0.0) / moments.shape[1]
-    np.fill_diagonal(found, 0.0)
-    return found
+    """Mean squared differences of the sites' moments from those of the reference sites, [site, reference].
+
+    If sites are few, all are references. Otherwise each reference is the site that is furthest from those
+    chosen before.
+    """
+    if len(moments) <= REFERENCES:
+        return np.stack([_distance(moments, site) for site in range(len(moments))], axis=1)
+    found = [_distance(moments, 0)]
+    while len(found) < REFERENCES:
+        found.append(_distance(moments, int(np.argmax(np.min(found, axis=0)))))
+    return np.stack(found, axis=1)
+
+
+def _distance(moments: np.ndarray, site: int) -> np.ndarray:
+    return np.mean((moments - moments[site]) ** 2, axis=1)
 
 
 def _refuse_identical(sums: Arrays, sites: tuple[str, ...]) -> None:

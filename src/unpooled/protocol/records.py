@@ -158,8 +158,8 @@ class Scaling(Record):
     largest_site: int
     """Number of rows of the largest site, rounded up to a multiple of `ROUNDED`."""
     site_distances: np.ndarray
-    """[site, site]: mean squared difference of the sites' moments (mean, sd, skewness and excess kurtosis of
-    each feature, in standard units)."""
+    """[site, reference]: mean squared difference of a site's moments (mean, sd, skewness and excess kurtosis
+    of each feature, in standard units) from those of the reference sites: all sites, or `REFERENCES`."""
     by_site: SiteSummaries | None = None
 
     def shared(self) -> Scaling:
@@ -182,6 +182,9 @@ class Scaling(Record):
         return self.known.names
 
 
+REFERENCES = 32
+"""With more sites than this, what they have in common is found from this many of them that are far apart, so
+that messages and the cost of a fit are linear in the number of sites."""
 ROUNDED = 50
 """The size of the largest site is told to the others as a multiple of this."""
 

@@ -10,7 +10,7 @@ from unpooled.data.model_matrix import Arrays
 from unpooled.data.stored_columns import fits
 from unpooled.disclosure.protection import protect
 from unpooled.errors import LimitRefusal, MessageError
-from unpooled.protocol.records import IncompleteColumn, Scaling
+from unpooled.protocol.records import REFERENCES, IncompleteColumn, Scaling
 from unpooled.study import Schema
 from unpooled.study.family import FAMILIES, AskedFamily
 
@@ -76,7 +76,7 @@ def require_shapes(scaling: Scaling, arrays: Arrays, schema: Schema, sites: int)
         "correlation": (features, features),
         "incomplete_mean": (incomplete,),
         "incomplete_sd": (incomplete,),
-        "site_distances": (sites, sites),
+        "site_distances": (sites, min(sites, REFERENCES)),
     }
     found = {name: np.asarray(getattr(scaling, name)) for name in expected}
     right = all(one.shape == expected[name] and one.dtype.kind in "iuf" for name, one in found.items())

@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from unpooled.coordinator.agreement import FLAG_SCALE, Agreement, reach_agreement
+from unpooled.coordinator.agreement import FLAG_SCALE, Agreement, _distances, reach_agreement
 from unpooled.coordinator.rounds import Conduct
 from unpooled.disclosure.limits import NONE
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import DataError
+from unpooled.protocol.records import REFERENCES
 from unpooled.study import Study
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a", "b", "c"])
@@ -76,6 +77,17 @@ def test_distances_of_sites_are_those_of_their_moments_and_binary_columns_have_n
         for j, other in enumerate(moments):
             squares = np.square(np.subtract(one, other))
             np.testing.assert_allclose(scaling.site_distances[i, j], squares.mean(), rtol=1e-6, atol=1e-12)
+
+
+def test_of_many_sites_those_that_are_far_apart_are_references() -> None:
+    rng = np.random.default_rng(1)
+    moments = np.concatenate([rng.normal(size=(30, 4)), 0.01 * rng.normal(size=(20, 4)), 9.0 * np.eye(4)])
+    found = _distances(moments)
+    assert found.shape == (54, REFERENCES)
+    references = np.argmin(found, axis=0)
+    assert len(set(references)) == REFERENCES
+    assert {50, 51, 52, 53} <= set(references)  # the outlying ones
+    np.testing.assert_allclose(found, np.mean((moments[:, None] - moments[references]) ** 2, axis=2))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from unpooled.methods.fedci.effects import (
 )
 from unpooled.methods.fedci.fit import fit
 from unpooled.methods.fedci.held_out import HeldOutDistances, HeldOutErrors
-from unpooled.methods.fedci.model import GRID, Kernel, Projection, reference_sites
+from unpooled.methods.fedci.model import GRID, Kernel, Projection
 from unpooled.methods.fedci.paper import effects as paper
 from unpooled.methods.fedci.ridge import Ridge
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
@@ -164,8 +164,7 @@ def _names(settings: FedCISettings) -> tuple[str, ...]:
 
 
 def _evidence(name: str, settings: FedCISettings, context: FedCIContext) -> Evidence:
-    distances, family = np.asarray(context.site_distances), settings.kernel
-    site_distances = jnp.asarray(distances[:, reference_sites(distances)])
+    site_distances, family = jnp.asarray(context.site_distances), settings.kernel
     shifts, coupled = settings.inter_dependency, settings.arms_coupled
     if name == "projection":
         return FeatureEvidence(

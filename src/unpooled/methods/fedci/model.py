@@ -51,28 +51,8 @@ LENGTH, PAPER_LENGTH = (1.0, 0.5), (0.0, 1.0)
 neighbours nearly independent, so that the kernel acts as a second noise term."""
 
 
-REFERENCES = 32
-"""With more sites than this, shifts are correlated through this many reference sites only, so that the cost
-is linear in the number of sites."""
 NUGGET = 1e-6
 """Added to the variance of the shifts, so that two sites may have the same moments."""
-
-
-def reference_sites(distances: Float[np.ndarray, "m m"]) -> np.ndarray:
-    """All sites if they are few; otherwise sites that are far from each other, each the one that is furthest
-    from those chosen before.
-
-    >>> reference_sites(np.array([[0.0, 1.0], [1.0, 0.0]]))
-    array([0, 1])
-    """
-    if len(distances) <= REFERENCES:
-        return np.arange(len(distances))
-    chosen = [0]
-    nearest = distances[0].copy()
-    while len(chosen) < REFERENCES:
-        chosen.append(int(np.argmax(nearest)))
-        nearest = np.minimum(nearest, distances[chosen[-1]])
-    return np.array(chosen)
 
 
 class Scales(NamedTuple):
@@ -90,7 +70,7 @@ class Structure(eqx.Module):
     """Base class of all structures: intercept, linear part, noise and site shifts."""
 
     site_distances: Float[Array, "m r"]
-    """Squared distances from the reference sites (`reference_sites`)."""
+    """Squared distances of the sites' moments from those of the reference sites (`Scaling`)."""
     family: Family = eqx.field(static=True)
     shifts: bool = eqx.field(static=True)
     coupled: bool = eqx.field(static=True)
@@ -185,6 +165,12 @@ class Structure(eqx.Module):
         inner = matrix if sites == references else matrix[jnp.argmin(self.site_distances, axis=0)]
         root = jnp.linalg.cholesky(inner + NUGGET * jnp.eye(references))
         return root if sites == references else jsl.solve_triangular(root, matrix.T, lower=True).T
+
+    def site_root(self, free: Arrays) -> Float[Array, "m m"]:
+        """The Cholesky factor of the correlation between the shifts of all sites."""
+        site = self.site_factor(free)
+        own = self._own_sd(site)
+        return site if own is None else jnp.linalg.cholesky(site @ site.T + jnp.diag(own**2))
 
     def _own_sd(self, site: Float[Array, "m r"]) -> Float[Array, " m"] | None:
         """The sd of a site's own part of its shift, so that all shifts have the same variance."""

@@ -87,7 +87,7 @@ class FedCIContext:
     correlation: np.ndarray
     """Correlation matrix of the features of the covariates."""
     site_distances: np.ndarray
-    """Mean squared differences between the sites' covariate moments."""
+    """Mean squared differences of the sites' covariate moments from those of the reference sites."""
     inducing: np.ndarray
     """Inducing inputs: simulated rows with the covariates' correlations and rates, not real people."""
     continuous: bool

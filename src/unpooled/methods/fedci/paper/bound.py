@@ -178,4 +178,4 @@ def shift_divergence(evidence: KernelEvidence, free: Arrays) -> Float[Array, ""]
 
 def _site_root(evidence: KernelEvidence, free: Arrays) -> Float[Array, "m m"]:
     """U^½ or M^½: the root of a kernel over the sites' moments with an output scale."""
-    return jnp.exp(free["sd"]) * evidence.structure.site_factor({"closeness": free["closeness"]})
+    return jnp.exp(free["sd"]) * evidence.structure.site_root({"closeness": free["closeness"]})
