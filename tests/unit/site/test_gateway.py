@@ -222,7 +222,7 @@ def test_a_defect_in_a_stage_is_logged_too(tmp_path: Path, monkeypatch) -> None:
     def broken(frame: pd.DataFrame, *_: object) -> None:
         raise ZeroDivisionError(f"row 0 holds {frame['a'].iloc[0]!r}")
 
-    monkeypatch.setattr("unpooled.site.answer.describe", lambda *given: jax.jit(lambda: broken(*given))())
+    monkeypatch.setattr("unpooled.site.answer.description", lambda *given: jax.jit(lambda: broken(*given))())
     own = approved(folder(tmp_path))
     reply = asked(own, sealed())
     assert isinstance(reply, Refusal) and "ZeroDivisionError" in reply.found
