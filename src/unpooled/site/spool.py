@@ -7,6 +7,7 @@ study or the process ends. It is read, not mapped: pages of a mapped file count 
 from __future__ import annotations
 
 import tempfile
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO
@@ -28,6 +29,9 @@ class Spool:
     """A batch with shapes and types in place of arrays."""
     left_out: tuple[int, ...] = ()
     """Covariates that are constant in all batches, because limits leave them out in one of them."""
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, self.file.close)
 
     @property
     def length(self) -> int:
