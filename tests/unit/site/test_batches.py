@@ -256,3 +256,14 @@ def test_a_full_disk_is_reported(one_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("unpooled.site.site.Spool", lambda: Spool(file=Full()))  # type: ignore[arg-type]
     with pytest.raises(DataError, match="temporary files"):
         up.AIPW().fit(study(), {"large": one_path})
+
+
+def test_values_are_counted_over_all_batches(one_path: Path) -> None:
+    """`a` takes five values in each batch and twenty altogether, `b` three everywhere."""
+    person = np.arange(ROWS)
+    frame = table().assign(a=person % 5 + 10.0 * (person // 251), b=person % 3 + 0.5)
+    frame.to_parquet(one_path)
+    site = open_sites(study(), {"s": one_path}, NONE)["s"]
+    found = profile_of(site, agree({"s": site.described}, site.columns))  # type: ignore[dict-item]
+    assert found.values[0] is None
+    assert found.values[1] == frame["b"].value_counts().to_dict()
