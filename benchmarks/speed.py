@@ -12,6 +12,7 @@ seconds of all threads, medians over the repetitions; "wall" is what a clock sho
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
 import resource
@@ -172,6 +173,46 @@ def causal_forest(sites: int, rows: int) -> Callable[[int], Any]:
     return fit
 
 
+TABLE = """
+import sys, numpy as np, pyarrow as pa
+from pyarrow import parquet
+
+path, rows, rng = sys.argv[1], int(sys.argv[2]), np.random.default_rng(11)
+names = ["x0", "x1", "x2", "x3", "flag", "w", "y"]
+kinds = dict.fromkeys(names, pa.float64()) | {"flag": pa.int8(), "w": pa.int8()}
+with parquet.ParquetWriter(path, pa.schema(kinds.items())) as file:
+    for start in range(0, rows, 1_000_000):
+        count = min(1_000_000, rows - start)
+        x, flag = rng.standard_normal((4, count)), rng.random(count) < 0.3
+        w = rng.random(count) < 1 / (1 + np.exp(-0.5 * x[0] - 0.4 * (flag - 0.3)))
+        y = x[0] + 0.5 * x[1] + 0.7 * flag + w * (1 + 0.5 * x[2]) + rng.standard_normal(count)
+        file.write_table(pa.table([*x, flag.astype(np.int8), w.astype(np.int8), y], schema=file.schema))
+"""
+
+
+def parquet(rows: int, limited: bool = False) -> Callable[[int], Any]:
+    """AIPW's defaults on a Parquet file, which is read in batches, beside a small site. The effect is 1.
+
+    The file is made by another process, whose memory does not count.
+    """
+    import unpooled as up
+
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    paths = {name: Path(folder.name) / f"{name}.parquet" for name in ("large", "small")}
+    for path, count in zip(paths.values(), (rows, 2_000), strict=True):
+        subprocess.run([sys.executable, "-c", TABLE, str(path), str(count)], check=True)
+    study = up.Study(treatment="w", outcome="y", covariates=["x0", "x1", "x2", "x3", "flag"])
+
+    def fit(seed: int) -> Any:
+        limits = {"limits": up.Limits()} if limited else {}
+        model = up.AIPW(seed=seed).fit(study, paths, **limits)
+        print(model.estimates(), file=sys.stderr)
+        return model
+
+    return fit
+
+
 CASES: dict[str, Callable[[Path], Callable[[int], Any]]] = {
     "readme": lambda folder: readme(),
     "ihdp": ihdp,
@@ -179,6 +220,9 @@ CASES: dict[str, Callable[[Path], Callable[[int], Any]]] = {
     "causal_fi": lambda folder: causal_fi(),
     "gaps": lambda folder: gaps(),
     "no-gaps": lambda folder: gaps(0),
+    "parquet-3m": lambda folder: parquet(3_000_000),
+    "parquet-20m": lambda folder: parquet(20_000_000),
+    "parquet-20m-limits": lambda folder: parquet(20_000_000, limited=True),
     **{
         f"{name}-{sites}x{rows}": lambda folder, make=make, sites=sites, rows=rows: make(sites, rows)
         for name, make in {"fedci": fedci, "bcf": bcf, "causal_forest": causal_forest}.items()

@@ -1,19 +1,26 @@
 """A site's table: reading, checking, describing and encoding it, and simulated tables."""
 
+from unpooled.data.batches import Batches, frames, whole
 from unpooled.data.model_matrix import Arrays, encode, encode_covariates, encode_incomplete
-from unpooled.data.sources import Table, read, split
-from unpooled.data.stored_columns import describe
-from unpooled.data.validation import check, without_unknown
+from unpooled.data.sources import Table, read, read_or_batches, split
+from unpooled.data.stored_columns import describe, described_together
+from unpooled.data.validation import check, check_together, without_unknown
 
 __all__ = [
     "Arrays",
+    "Batches",
     "Table",
     "check",
+    "check_together",
     "describe",
+    "described_together",
     "encode",
     "encode_covariates",
     "encode_incomplete",
+    "frames",
     "read",
+    "read_or_batches",
     "split",
+    "whole",
     "without_unknown",
 ]

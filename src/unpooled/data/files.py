@@ -24,7 +24,7 @@ LIKELY_DELIMITERS = ";\t|,"
 
 def read_file(path: Path, names: Sequence[str], *, site: str, delimiter: str | None = None) -> pd.DataFrame:
     """The columns of the study from a file, whose extension determines its format."""
-    path = _expanded(path, site)
+    path = expanded(path, site)
     ending = Path(path.name.lower().removesuffix(".gz")).suffix
     content = _bytes(path, site)
     if ending == ".parquet":
@@ -37,10 +37,10 @@ def read_file(path: Path, names: Sequence[str], *, site: str, delimiter: str | N
             found=f"a file that ends in '{ending}': {path}",
             remedy="use a file that ends in .csv, .tsv, .txt (optionally with .gz) or .parquet",
         )
-    return _plain(table).to_pandas(ignore_metadata=True)
+    return plain(table).to_pandas(ignore_metadata=True)
 
 
-def _expanded(path: Path, site: str) -> Path:
+def expanded(path: Path, site: str) -> Path:
     try:
         return path.expanduser()
     except RuntimeError:
@@ -83,7 +83,11 @@ def _parquet(content: bytes, path: Path, names: Sequence[str], site: str) -> pa.
         return table
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         pass
-    raise DataError(
+    raise unreadable(path, site)
+
+
+def unreadable(path: Path, site: str) -> DataError:
+    return DataError(
         f"the file of site '{site}' must be Parquet, according to its name",
         found=f"another format, or a damaged file: {path}",
         remedy="write the file again, or correct its extension",
@@ -171,7 +175,7 @@ def _encoding(path: Path, site: str) -> DataError:
     )
 
 
-def _plain(table: pa.Table) -> pa.Table:
+def plain(table: pa.Table) -> pa.Table:
     """Convert exact decimals to floats, with which all studies compute."""
     fields = [
         field.with_type(pa.float64()) if pa.types.is_decimal(field.type) else field for field in table.schema

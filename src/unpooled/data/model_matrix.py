@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from unpooled.data.stored_columns import column, level_names, numbers, require_columns, stored_as
+from unpooled.data.stored_columns import column, level_codes, numbers, require_columns, stored_as
 from unpooled.data.validation import (
     USE_CAUSAL_FI,
     require_complete,
@@ -82,30 +82,32 @@ def _features(series: pd.Series, covariate: ColumnSchema, site: str) -> np.ndarr
 
 def _dummies(series: pd.Series, covariate: ColumnSchema, site: str) -> np.ndarray:
     """One 0/1 feature for each level except the first."""
-    names = level_names(series)
-    unseen = sum(name not in covariate.levels for name in names)
+    codes, names = level_codes(series)
+    unseen = int(np.array([name not in covariate.levels for name in names], dtype=bool)[codes].sum())
     if unseen:
         raise DataError(
             f"column '{covariate.name}' must have only the agreed levels at site '{site}'",
-            found=f"{unseen} of {len(names)} rows with another level",
+            found=f"{unseen} of {len(codes)} rows with another level",
             remedy="recode these rows to a known level, or leave them out",
         )
-    return (names[:, None] == np.array(covariate.levels[1:], dtype=object)).astype(np.float64)
+    each = np.array(names, dtype=object)[:, None] == np.array(covariate.levels[1:], dtype=object)
+    return each.astype(np.float64)[codes]
 
 
 def _treatment(frame: pd.DataFrame, columns: ColumnRoles, schema: Schema, site: str) -> np.ndarray:
     require_columns([columns.treatment], frame.columns, site=site)
     treatment = column(frame, columns.treatment)
     require_treatment(treatment, site=site)
-    names = level_names(treatment)
-    strange = sum(name not in (schema.control, schema.treated) for name in names)
+    codes, names = level_codes(treatment)
+    known = (schema.control, schema.treated)
+    strange = int(np.array([name not in known for name in names], dtype=bool)[codes].sum())
     if strange:
         raise DataError(
             f"treatment '{columns.treatment}' must have only the two agreed levels at site '{site}'",
-            found=f"{strange} of {len(names)} rows with another level",
+            found=f"{strange} of {len(codes)} rows with another level",
             remedy="recode these rows, or leave them out",
         )
-    return (names == schema.treated).astype(np.float64)
+    return np.array([name == schema.treated for name in names], dtype=np.float64)[codes]
 
 
 def _outcome(frame: pd.DataFrame, columns: ColumnRoles, site: str) -> np.ndarray:

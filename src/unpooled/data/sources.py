@@ -8,10 +8,11 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
+from unpooled.data.batches import Batches, in_batches
 from unpooled.data.database import read_database
-from unpooled.data.files import read_file
+from unpooled.data.files import expanded, read_file
 from unpooled.data.stored_columns import column, level_names, require_columns
-from unpooled.data.validation import require_complete
+from unpooled.data.validation import require_complete, without_unknown
 from unpooled.errors import DataError
 from unpooled.study import ColumnRoles, Source
 
@@ -45,6 +46,16 @@ def read(
             remedy="check the file or the query, or leave the site out",
         )
     return frame.reset_index(drop=True)  # a new frame: the input is never changed
+
+
+def read_or_batches(source: Table, columns: ColumnRoles, *, site: str) -> pd.DataFrame | Batches:
+    """As `read`, but a large Parquet file stays where it is and is read in batches."""
+    if not isinstance(source, pd.DataFrame):
+        path = _source(source, site).path
+        batches = None if path is None else in_batches(expanded(Path(path), site), columns, site=site)
+        if batches is not None:
+            return batches
+    return without_unknown(read(source, columns, site=site), columns)
 
 
 def _stored(source: Source, names: tuple[str, ...], site: str) -> pd.DataFrame:

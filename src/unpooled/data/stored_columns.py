@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Literal, cast
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,9 @@ from pandas.api import types
 from unpooled.errors import DataError, nearest
 from unpooled.study import LARGEST_COUNT, ColumnRoles, ColumnSchema, Description
 from unpooled.study.family import Family
-from unpooled.study.schema import level_name
+from unpooled.study.schema import Kind, level_name
 
+T = TypeVar("T")
 LONGEST_LIST = 20
 LONGEST_NAME = 60
 
@@ -118,13 +119,26 @@ def numbers(series: pd.Series) -> np.ndarray:
     return series.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def level_names(series: pd.Series) -> np.ndarray:
-    """The values of a complete column as level names, independent of how they are stored."""
+def level_codes(series: pd.Series) -> tuple[np.ndarray, list[str]]:
+    """The place of everybody's level among the names of the levels, in a complete column."""
     codes, uniques = pd.factorize(series)
     if (codes < 0).any():
         raise ValueError("level names need a column without missing values")
-    names = np.array([level_name(value) for value in uniques], dtype=object)
-    return names[codes]
+    every = [level_name(value) for value in uniques]
+    place = {name: number for number, name in enumerate(dict.fromkeys(every))}
+    return np.array([place[name] for name in every], dtype=np.intp)[codes], list(place)
+
+
+def level_names(series: pd.Series) -> np.ndarray:
+    """The values of a complete column as level names, independent of how they are stored."""
+    codes, names = level_codes(series)
+    return np.array(names, dtype=object)[codes]
+
+
+def level_counts(series: pd.Series) -> Counter[str]:
+    """The number of people with each level of a complete column."""
+    codes, names = level_codes(series)
+    return Counter(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
 
 
 def missing(series: pd.Series) -> int:
@@ -169,7 +183,7 @@ def describe(frame: pd.DataFrame, columns: ColumnRoles) -> Description:
     >>> describe(frame, columns).arms
     {'0': 1, '1': 2}
     """
-    arms = Counter(level_names(column(frame, columns.treatment)))
+    arms = level_counts(column(frame, columns.treatment))
     return Description(
         rows=len(frame),
         arms={str(level): arms[level] for level in sorted(arms)},
@@ -183,6 +197,46 @@ def describe(frame: pd.DataFrame, columns: ColumnRoles) -> Description:
         if columns.family == "auto"
         else columns.family,
     )
+
+
+def described_together(parts: Sequence[Description]) -> Description:
+    """The description of a table from those of its batches.
+
+    >>> one, other = (Description(rows=2, arms={arm: 2}, columns=()) for arm in ("0", "1"))
+    >>> described_together([one, other, one]).arms
+    {'0': 4, '1': 2}
+    """
+    arms = Counter[str]()
+    for part in parts:
+        arms.update(part.arms)
+    return Description(
+        rows=sum(part.rows for part in parts),
+        arms={level: arms[level] for level in sorted(arms)},
+        columns=_widest([part.columns for part in parts]),
+        incomplete=_widest([part.incomplete for part in parts]),
+        outcome=_last(FAMILIES_BY_WIDTH, [part.outcome for part in parts]),
+    )
+
+
+FAMILIES_BY_WIDTH: tuple[Family, ...] = ("binary", "count", "continuous")
+KINDS_BY_WIDTH: tuple[Kind, ...] = ("binary", "count", "numeric", "categorical")
+
+
+def _last(order: Sequence[T], found: Sequence[T]) -> T:
+    """The last, in this order, of those that were found."""
+    return order[max((order.index(one) for one in found), default=-1)]
+
+
+def _widest(parts: Sequence[tuple[ColumnSchema, ...]]) -> tuple[ColumnSchema, ...]:
+    """Every column with the narrowest kind, and the fewest levels, that allow all its values."""
+    names = dict.fromkeys(one.name for part in parts for one in part)
+    found = []
+    for name in names:
+        same = [one for part in parts for one in part if one.name == name]
+        kind = _last(KINDS_BY_WIDTH, [one.kind for one in same])
+        levels = tuple(sorted({level for one in same for level in one.levels}))
+        found.append(ColumnSchema(name=name, kind=kind, levels=levels))
+    return tuple(found)
 
 
 def fits(values: np.ndarray, family: str) -> np.ndarray:
@@ -212,7 +266,7 @@ def describe_column(series: pd.Series, *, counts: bool = False) -> ColumnSchema:
     """
     name = str(series.name)
     if stored_as(series) == "text":
-        return ColumnSchema(name=name, kind="categorical", levels=tuple(sorted(set(level_names(series)))))
+        return ColumnSchema(name=name, kind="categorical", levels=tuple(sorted(level_codes(series)[1])))
     values = numbers(series)
     if np.isin(values, (0, 1)).all():
         return ColumnSchema(name=name, kind="binary")

@@ -5,20 +5,22 @@ Errors contain counts and names of columns, never values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
 from unpooled.data.stored_columns import (
     column,
     fits,
-    level_names,
+    level_codes,
     missing,
     numbers,
     require_columns,
     stored_as,
 )
 from unpooled.errors import DataError
-from unpooled.study import ColumnRoles
+from unpooled.study import ColumnRoles, Description
 
 LARGEST = 1e12  # fourth powers stay far from the limit of float64, and sums keep their precision
 MOST_LEVELS = 50
@@ -30,12 +32,7 @@ USE_CAUSAL_FI = "list the column under `incomplete` and use the method causal_fi
 def check(frame: pd.DataFrame, columns: ColumnRoles, *, site: str) -> None:
     """Refuse a table that the study cannot use; the error names the site, the column and a remedy."""
     require_columns(columns.names, frame.columns, site=site)
-    if len(frame) < 2:
-        raise DataError(
-            f"site '{site}' must have at least two rows",
-            found=f"{len(frame)} row" if len(frame) else "no rows",
-            remedy="leave the site out, or merge it with another",
-        )
+    _require_rows(len(frame), site)
     require_treatment(column(frame, columns.treatment), site=site)
     require_outcome(column(frame, columns.outcome), columns, site=site)
     for name in columns.covariates:
@@ -43,6 +40,23 @@ def check(frame: pd.DataFrame, columns: ColumnRoles, *, site: str) -> None:
         _require_usable(column(frame, name), site)
     for name in columns.incomplete:
         _require_usable(column(frame, name), site)
+
+
+def _require_rows(rows: int, site: str) -> None:
+    if rows < 2:
+        raise DataError(
+            f"site '{site}' must have at least two rows",
+            found=f"{rows} row" if rows else "no rows",
+            remedy="leave the site out, or merge it with another",
+        )
+
+
+def check_together(described: Description, columns: ColumnRoles, *, site: str) -> None:
+    """Refuse a table for what its batches show only together: few rows, or too many levels of a column."""
+    _require_rows(described.rows, site)
+    _require_two_levels(columns.treatment, len(described.arms), site)
+    for one in (*described.columns, *described.incomplete):
+        _require_levels(one.name, one.levels, described.rows, site)
 
 
 def without_unknown(frame: pd.DataFrame, columns: ColumnRoles) -> pd.DataFrame:
@@ -58,10 +72,13 @@ def require_treatment(treatment: pd.Series, *, site: str) -> None:
     require_complete(treatment, site=site, remedy=DROP_UNKNOWN)
     if stored_as(treatment) == "numbers":
         _require_no_infinite(treatment, site)
-    levels = len(set(level_names(treatment)))
+    _require_two_levels(str(treatment.name), len(level_codes(treatment)[1]), site)
+
+
+def _require_two_levels(name: str, levels: int, site: str) -> None:
     if levels > 2:
         raise DataError(
-            f"treatment '{treatment.name}' must have two levels at site '{site}'",
+            f"treatment '{name}' must have two levels at site '{site}'",
             found=f"{levels} levels",
             remedy="recode it to 0 (control) and 1 (treated), or keep only two of the levels; a code for "
             "missing values counts as a level",
@@ -137,17 +154,20 @@ def _require_no_infinite(series: pd.Series, site: str) -> None:
 
 def _require_few_levels(series: pd.Series, site: str) -> None:
     present = series.dropna()
-    names = set(level_names(present))
+    _require_levels(str(series.name), level_codes(present)[1], len(present), site)
+
+
+def _require_levels(column: str, names: Sequence[str], people: int, site: str) -> None:
     levels, numeric = len(names), sum(_is_number(name) for name in names)
-    if levels <= MOST_LEVELS and levels <= max(2, len(present) / 2):
+    if levels <= MOST_LEVELS and levels <= max(2, people / 2):
         return
     if levels / 2 < numeric < levels:
         looks = f"{numeric} of them numbers: these may be numbers mixed with codes for missing values"
     else:
         looks = "which may be an identifier"
     raise DataError(
-        f"text column '{series.name}' must have few levels at site '{site}'",
-        found=f"{levels} levels in {len(present)} rows, {looks}",
+        f"text column '{column}' must have few levels at site '{site}'",
+        found=f"{levels} levels in {people} rows, {looks}",
         remedy="leave it out, group its levels or, if it contains numbers, write them with a decimal point; "
         + LEAVE_EMPTY,
     )

@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from unpooled.study import ColumnSchema, Schema
 
-
-def rarest_levels(values: Mapping[str, Sequence[object]]) -> dict[str, int]:
-    """Number of people with the rarest level of each categorical column, whose level names are sent.
-
-    >>> rarest_levels({"race": ["a", "b", "a", "a"]})
-    {'race': 1}
-    """
-    return {name: min(Counter(levels).values()) for name, levels in values.items()}
-
-
+MANY_VALUES = 10
+"""Values of a column are counted unless it takes more than this many."""
 FEW_VALUES = 3
 """With this many distinct values, the number of people with each follows from a column's mean and sd."""
+ValueCounts = Counter[float]
+"""Number of people with each value of a column."""
 
 
-def value_cells(names: Sequence[str], columns: np.ndarray) -> dict[str, int]:
-    """Number of people with the rarest value of each column that takes few values; NaN is a missing value.
+def value_counts(column: np.ndarray) -> ValueCounts | None:
+    """Number of people with each value, None if there are many values; NaN is a missing value.
 
-    >>> value_cells(["a", "b"], np.array([[0.0, 1.0], [0.0, 2.5], [7.0, 3.0], [7.0, 4.0]]))
+    >>> value_counts(np.array([0.0, 7.0, 7.0, np.nan])) == {0.0: 1, 7.0: 2}
+    True
+    """
+    for part in (column[: 100 * MANY_VALUES], column):  # the first people show most columns of many values
+        values, counts = np.unique(part[~np.isnan(part)], return_counts=True)
+        if len(values) > MANY_VALUES:
+            return None
+    return Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+
+
+def value_cells(names: Sequence[str], columns: Sequence[ValueCounts | None]) -> dict[str, int]:
+    """Number of people with the rarest value of each column that takes few values.
+
+    >>> value_cells(["a", "b"], [Counter({0.0: 3, 7.0: 2}), None])
     {'a (rarest value)': 2}
     """
-    found = {}
-    for name, column in zip(names, columns.T, strict=True):
-        values, counts = np.unique(column[~np.isnan(column)], return_counts=True)
-        if 1 < len(values) <= FEW_VALUES:
-            found[f"{name} (rarest value)"] = int(counts.min())
-    return found
+    return {
+        f"{name} (rarest value)": min(counts.values())
+        for name, counts in zip(names, columns, strict=True)
+        if counts is not None and 1 < len(counts) <= FEW_VALUES
+    }
 
 
 def observed_cells(schema: Schema, incomplete: np.ndarray) -> dict[str, int]:

@@ -91,11 +91,15 @@ def make_rows(
     incomplete: np.ndarray | None = None, salt: int | None = None, least: float = 0.0,
     more_folds: np.ndarray | None = None,
     per_feature: float = 0.0,
+    size: int | None = None,
 ) -> Rows:  # fmt: skip
-    """Pad to a shared shape with zeros and fold −1; NaN in `incomplete` marks a missing value."""
+    """Pad to a shared shape with zeros and fold −1; NaN in `incomplete` marks a missing value.
+
+    Batches of a table are padded to the shape of `size` rows and have no `gaps`.
+    """
     count = len(treatment)
     values = np.zeros((count, 0)) if incomplete is None else incomplete
-    extra = padded_size(count) - count
+    extra = padded_size(count if size is None else size) - count
 
     def pad(array: np.ndarray, value: float = 0.0) -> Array:
         width = [(0, extra)] + [(0, 0)] * (array.ndim - 1)
@@ -113,7 +117,7 @@ def make_rows(
         salt=jax.device_put(np.asarray(site if salt is None else salt)),
         incomplete=pad(np.nan_to_num(values)),
         seen=pad((~np.isnan(values)).astype(float), 1.0),
-        gaps=_gaps(np.isnan(values)),
+        gaps=_gaps(np.isnan(values)) if size is None else None,
         more_folds=more,
         least=float(least),
         per_feature=float(per_feature),

@@ -24,10 +24,21 @@ class Stage(eqx.Module):
     often: ClassVar[bool] = True
     """Whether the stage is asked in many rounds of a fit, so that its program should run as fast as it can;
     otherwise it is compiled with less effort unless the table is large."""
+    in_batches: ClassVar[bool] = False
+    """Whether the statistics of a site follow from those of batches of its people, by `merged`, so that its
+    table need not be in memory as a whole."""
 
     @abstractmethod
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         """S_s(θ) for one θ."""
+
+    def of_batch(self, parameters: Parameters, rows: Rows) -> Statistics:
+        """What `merged` needs from each batch for one θ; it does not leave the site."""
+        return self.statistics(parameters, rows)
+
+    def merged(self, parts: Statistics) -> Statistics:
+        """The statistics [θ, …] of a site from those of its batches [batch, θ, …]; by default their sums."""
+        return jax.tree.map(lambda leaf: leaf.sum(axis=0), parts)
 
     @abstractmethod
     def bounds(self) -> Bounds:

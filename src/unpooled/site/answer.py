@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TypeVar
 
 import jax
 import numpy as np
 
-from unpooled.data import model_matrix
-from unpooled.data.model_matrix import encode
-from unpooled.data.stored_columns import describe
+from unpooled.data import encode, frames
+from unpooled.data.stored_columns import column, level_counts
 from unpooled.disclosure.bounds import check_finite, check_parameters
-from unpooled.disclosure.groups import level_cells, observed_cells, rarest_levels, value_cells
+from unpooled.disclosure.groups import value_cells
 from unpooled.disclosure.limits import check_cells, check_groups, check_rows, smallest_pattern
 from unpooled.errors import DataError, MessageError, UnpooledError
 from unpooled.maths.missing_patterns import patterns_of, suppressed
@@ -42,7 +42,9 @@ from unpooled.protocol.messages import (
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
-from unpooled.site.site import Adoption, Site, adopt
+from unpooled.site.profile import Profile
+from unpooled.site.site import Adoption, Site, adopt, description, profile_of
+from unpooled.site.spool import Spool, batches
 from unpooled.site.standard_units import check_family, check_scaling, require_shapes
 from unpooled.study import ColumnSchema, Schema
 
@@ -51,8 +53,6 @@ SEPARATING = 5
 """Smallest arm size at which a covariate that separates the arms exactly is taken to be the treatment."""
 
 
-FEW_VALUES = 10
-"""A feature with at most this many distinct values at a site has its mean and sd sent only."""
 MOST_SHAPE = 5.0
 """Skewness and kurtosis are clipped to this size."""
 
@@ -69,33 +69,41 @@ def answer(site: Site, question: Message) -> Reply:
 def _answer(site: Site, question: Message) -> Reply:
     match question:
         case Describe():
-            described = describe(site.frame, site.columns)
+            described = description(site)
             check_rows(site.limits, described.rows)
             check_cells(site.limits, {f"arm {level}": count for level, count in described.arms.items()})
             check_cells(site.limits, _rarest(site, (*described.columns, *described.incomplete)))
             return Described(described, site.limits)
         case Summarise(schema, centre):
-            arrays = _table(site, schema)
-            check_groups(site.limits, 1 + len(schema.features), (len(site.frame),), folds=0)
-            return Summary(_summarise(arrays, schema, centre))
+            table = _profile(site, schema)
+            check_groups(site.limits, 1 + len(schema.features), (table.people,), folds=0)
+            return Summary(_summarise(table, centre))
         case MissingPatterns(schema, centre):
             return _missing_patterns(site, schema, centre)
         case Adopt():
-            arrays = _table(site, question.schema)
-            require_shapes(question.scaling, arrays, question.schema, len(question.sites))
-            check_scaling(question.scaling, arrays)
-            check_family(question.scaling.family, site.columns.family, arrays)
+            table = _profile(site, question.schema)
+            require_shapes(question.scaling, table, question.schema, len(question.sites))
+            check_scaling(question.scaling, table)
+            check_family(question.scaling.family, site.columns.family, table)
             _check_groups(site, question)
             site.adopted = adopt(site, question)
             return Adopted(site.adopted.count, site.adopted.left_out)
         case Ask(name, parameters):
             stage, rows = _stage(_adopted(site), name)
             check_parameters(stage, parameters, _length(site, rows))
+            if isinstance(rows, Spool):
+                return _of_batches(stage, parameters, rows)
             return one_by_one(_statistics, parameters, stage, rows, often=stage.often)
         case Vjp(name, parameters, cotangent):
             stage, rows = _stage(_adopted(site), name)
             check_parameters(stage, parameters, _length(site, rows))
             check_finite(cotangent)
+            if isinstance(rows, Spool):
+                raise MessageError(
+                    "derivatives are asked of tables in memory only",
+                    found="a table in batches",
+                    remedy="run the same version of unpooled everywhere",
+                )
             return one_by_one(_vjp, (parameters, cotangent), stage, rows)
         case Together(questions):
             return Replies(tuple(_answer(site, part) for part in questions))
@@ -126,16 +134,24 @@ def in_single_precision(reply: R) -> R:
     return reply
 
 
-def _length(site: Site, rows: Rows) -> int | None:
-    """The length of the padded table; None without limits."""
-    return len(rows.present) if site.limits.cell else None
+def _of_batches(stage: Stage, parameters: Parameters, rows: Spool) -> Statistics:
+    """The statistics of a table in batches, merged at the site."""
+    parts = [one_by_one(_batch, parameters, stage, batch, often=stage.often) for batch in batches(rows)]
+    merged = stage.merged(jax.tree.map(lambda *leaves: np.stack(leaves), *parts))
+    return jax.tree.map(np.asarray, merged)
 
 
-def _require_centre(centre: np.ndarray, values: np.ndarray) -> None:
+def _length(site: Site, rows: Rows | Spool) -> int | None:
+    """The length of the padded table, or of its batches; None without limits."""
+    if not site.limits.cell:
+        return None
+    return rows.length if isinstance(rows, Spool) else len(rows.present)
+
+
+def _require_centre(centre: np.ndarray, largest: np.ndarray) -> None:
     """Refuse a centre that is not one finite number for each column, near the values of the site."""
-    far = 1e3 * (np.nanmax(np.abs(values), axis=0, initial=0.0) + 1.0)
-    right = np.shape(centre) == values.shape[1:] and np.asarray(centre).dtype.kind in "iuf"
-    if not right or not np.all(np.isfinite(centre)) or np.any(np.abs(centre) > far):
+    right = np.shape(centre) == largest.shape and np.asarray(centre).dtype.kind in "iuf"
+    if not right or not np.all(np.isfinite(centre)) or np.any(np.abs(centre) > 1e3 * (largest + 1.0)):
         raise MessageError(
             "a centre must be one number for each column",
             found="another shape, or numbers far from those of the site",
@@ -145,35 +161,38 @@ def _require_centre(centre: np.ndarray, values: np.ndarray) -> None:
 
 def _missing_patterns(site: Site, schema: Schema, centre: np.ndarray) -> Patterns:
     """Sums about the common means by pattern of missing values, for patterns with enough people."""
-    arrays = _table(site, schema)
+    _profile(site, schema)
+    arrays = encode(site.frame, site.columns, schema, site=site.name)
     assert arrays.outcome is not None
     values = np.column_stack([arrays.covariates, arrays.incomplete, arrays.treatment, arrays.outcome])
-    _require_centre(centre, values)
+    _require_centre(centre, np.nanmax(np.abs(values), axis=0, initial=0.0))
     found = suppressed(patterns_of(values, centre), smallest_pattern(site.limits, values.shape[1]))
     return Patterns(found.kept, found.patterns, found.rows)
 
 
 def _rarest(site: Site, columns: tuple[ColumnSchema, ...]) -> dict[str, int]:
-    categorical = [column.name for column in columns if column.kind == "categorical"]
-    return rarest_levels({name: site.frame[name].dropna().tolist() for name in categorical})
+    """Number of people with the rarest level of each categorical column, whose level names are sent."""
+    names = [column.name for column in columns if column.kind == "categorical"]
+    found: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for frame in frames(site.table, names) if names else ():
+        for name in names:
+            found[name].update(level_counts(column(frame, name).dropna()))
+    return {name: min(counts.values()) for name, counts in found.items()}
 
 
-def _table(site: Site, schema: Schema) -> model_matrix.Arrays:
+def _profile(site: Site, schema: Schema) -> Profile:
     """The site's table by this schema, if every group that the columns define is large enough.
 
     The kinds of the columns are those that the site itself sees: a flag that the schema calls numeric is
     still a flag.
     """
-    check_rows(site.limits, len(site.frame))
-    arrays = encode(site.frame, site.columns, schema, site=site.name)
-    assert arrays.outcome is not None
-    check_cells(site.limits, level_cells(schema.covariates, arrays.covariates))
-    check_cells(site.limits, observed_cells(schema, arrays.incomplete))
-    check_cells(site.limits, value_cells(schema.features, arrays.covariates))
-    check_cells(site.limits, value_cells(schema.incomplete_features, arrays.incomplete))
-    check_cells(site.limits, value_cells((site.columns.outcome,), arrays.outcome[:, None]))
-    _refuse_separating(schema, arrays.covariates, arrays.treatment, site.name)
-    return arrays
+    check_rows(site.limits, description(site).rows)
+    table = profile_of(site, schema)
+    names = (*schema.features, site.columns.outcome, *schema.incomplete_features)
+    check_cells(site.limits, table.cells)
+    check_cells(site.limits, value_cells(names, table.values))
+    _refuse_separating(schema, table, site.name)
+    return table
 
 
 def _check_groups(site: Site, question: Adopt) -> None:
@@ -181,58 +200,59 @@ def _check_groups(site: Site, question: Adopt) -> None:
     method = methods.find(question.method)
     settings = methods.settings_of(method, question.settings)
     context = method.context(settings, question.scaling, question.seed)
-    arms = tuple(describe(site.frame, site.columns).arms.values())
+    arms = tuple(description(site).arms.values())
     check_groups(site.limits, method.features(settings, context), arms, method.folds(settings))
     if question.diagnostics:
         check_groups(site.limits, diagnostic_rounds.features(question.scaling), arms, question.diagnostics)
 
 
-def _summarise(arrays: model_matrix.Arrays, schema: Schema, centre: Centre | None) -> Arrays:
-    assert arrays.outcome is not None
-    values = np.column_stack([arrays.covariates, arrays.outcome])
+def _summarise(table: Profile, centre: Centre | None) -> Arrays:
+    width = table.features + 1  # covariates and the outcome; incomplete columns follow
     if centre is None:
-        seen = np.sum(~np.isnan(arrays.incomplete), axis=0)
+        total = table.seen * table.mean
         return {
-            "count": len(values),
-            "total": values.sum(axis=0),
-            "seen": seen,
-            "seen_total": np.nansum(arrays.incomplete, axis=0),
+            "count": table.people,
+            "total": total[:width],
+            "seen": table.seen[width:],
+            "seen_total": total[width:],
         }
-    _require_centre(centre.complete, values)
-    _require_centre(centre.incomplete, arrays.incomplete)
-    centred = values - centre.complete
+    _require_centre(centre.complete, table.largest[:width])
+    _require_centre(centre.incomplete, table.largest[width:])
+    shift = table.mean - np.concatenate([centre.complete, centre.incomplete])
     return {
-        "count": len(values),
-        "sum": centred.sum(axis=0),
-        "cross": centred.T @ centred,
-        "seen_squares": np.nansum((arrays.incomplete - centre.incomplete) ** 2, axis=0),
-        "shape": _shape(arrays.covariates),
+        "count": table.people,
+        "sum": table.people * shift[:width],
+        "cross": table.cross + table.people * np.outer(shift[:width], shift[:width]),
+        "seen_squares": (table.powers[0] + table.seen * shift**2)[width:],
+        "shape": _shape(table),
     }
 
 
-def _shape(covariates: np.ndarray) -> np.ndarray:
+def _shape(table: Profile) -> np.ndarray:
     """Skewness and excess kurtosis of each feature, to one decimal; zero for features with few values.
 
     From exact third and fourth moments one could work out how many people have each value of a feature that
     takes few values.
     """
-    deviation = covariates - covariates.mean(axis=0)
-    sd = np.sqrt((deviation**2).mean(axis=0))
-    many = np.array([len(np.unique(column)) > FEW_VALUES for column in covariates.T], dtype=bool)
-    many &= sd > 1e-10 * np.abs(covariates).max(axis=0, initial=0.0)
-    z = deviation[:, many] / sd[many]
-    found = np.zeros((2, covariates.shape[1]))
-    found[:, many] = np.clip([(z**3).mean(axis=0), (z**4).mean(axis=0) - 3.0], -MOST_SHAPE, MOST_SHAPE)
+    sd, features = table.sd, np.arange(table.features)
+    many = np.array([counts is None for counts in table.values], dtype=bool)
+    many &= sd > 1e-10 * table.largest
+    chosen = features[many[features]]
+    third, fourth = table.powers[1:, chosen] / table.people
+    found = np.zeros((2, table.features))
+    moments = [third / sd[chosen] ** 3, fourth / sd[chosen] ** 4 - 3.0]
+    found[:, chosen] = np.clip(moments, -MOST_SHAPE, MOST_SHAPE)
     return np.round(found, 1)
 
 
-def _refuse_separating(schema: Schema, covariates: np.ndarray, treatment: np.ndarray, site: str) -> None:
+def _refuse_separating(schema: Schema, table: Profile, site: str) -> None:
     """Refuse a covariate with one constant value in each arm: it is a copy of the treatment."""
-    treated, control = covariates[treatment == 1], covariates[treatment == 0]
-    if min(len(treated), len(control)) < SEPARATING:
+    treated = int(table.treatment.sum())
+    if min(treated, table.people - treated) < SEPARATING:
         return
-    constant = (np.ptp(treated, axis=0) == 0) & (np.ptp(control, axis=0) == 0)
-    copies = np.flatnonzero(constant & (treated[:1] != control[:1]).ravel())
+    (control, among), highest = table.arm_ranges
+    constant = np.all(table.arm_ranges[0] == highest, axis=0)
+    copies = np.flatnonzero(constant & (control != among))
     if len(copies):
         raise DataError(
             "no covariate may be a copy of the treatment",
@@ -249,7 +269,7 @@ def _adopted(site: Site) -> Adoption:
     return site.adopted
 
 
-def _stage(study: Adoption, name: str) -> tuple[Stage, Rows]:
+def _stage(study: Adoption, name: str) -> tuple[Stage, Rows | Spool]:
     """A stage and the rows on which it runs."""
     if name not in study.stages:
         raise MessageError(
@@ -263,6 +283,10 @@ def _stage(study: Adoption, name: str) -> tuple[Stage, Rows]:
 
 def _statistics(parameters: Parameters, stage: Stage, rows: Rows) -> Statistics:
     return stage.statistics(parameters, rows)
+
+
+def _batch(parameters: Parameters, stage: Stage, rows: Rows) -> Statistics:
+    return stage.of_batch(parameters, rows)
 
 
 def _vjp(leaves: tuple[Parameters, Statistics], stage: Stage, rows: Rows) -> Gradient:

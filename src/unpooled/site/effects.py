@@ -18,14 +18,14 @@ from unpooled.site.standard_units import standardise, standardise_incomplete
 @one_blas_thread()
 def conditional_effects(site: Site, draws: Draws, people: Table) -> np.ndarray:
     """CATE draws [K, people], in standard units."""
-    study = _ready(site)
+    study, own = _ready(site)
     known = (*site.columns.covariates, *site.columns.incomplete)
     frame = read(people, site.columns, site=site.name, names=known)
     covariates = encode_covariates(frame, site.columns, study.schema, site=site.name)
     incomplete = encode_incomplete(frame, study.schema, site=site.name)
     nothing = np.zeros(len(covariates))
-    asked = _people(study, covariates, nothing, nothing, incomplete)
-    result = study.method.conditional_effects(study.settings, study.context, draws, study.own_rows, asked)
+    asked = _people(study, own, covariates, nothing, nothing, incomplete)
+    result = study.method.conditional_effects(study.settings, study.context, draws, own, asked)
     return result[:, : len(covariates)]
 
 
@@ -59,18 +59,16 @@ def conformal_interval(
 
 def _individual_effects(site: Site, draws: Draws, people: Table | None) -> tuple[Rows, np.ndarray]:
     """The people, and the draws of their effects as the method gives them."""
-    study, asked = _ready(site), None
+    (study, own), asked = _ready(site), None
     if people is not None:
         columns = site.columns.model_copy(update={"family": study.scaling.family})
         frame = read(people, columns, site=site.name)
         arrays = encode(frame, columns, study.schema, site=site.name)
         assert arrays.outcome is not None
         outcome = (arrays.outcome - study.scaling.outcome_mean) / study.scaling.outcome_sd
-        asked = _people(study, arrays.covariates, arrays.treatment, outcome, arrays.incomplete)
-    result = study.method.individual_effects(
-        study.settings, study.context, draws, study.own_rows, asked, study.seed
-    )
-    rows = study.own_rows if asked is None else asked
+        asked = _people(study, own, arrays.covariates, arrays.treatment, outcome, arrays.incomplete)
+    result = study.method.individual_effects(study.settings, study.context, draws, own, asked, study.seed)
+    rows = own if asked is None else asked
     return rows, result[:, : len(_arms(rows))]
 
 
@@ -81,6 +79,7 @@ def _arms(rows: Rows) -> np.ndarray:
 
 def _people(
     study: Adoption,
+    own: Rows,
     covariates: np.ndarray,
     treatment: np.ndarray,
     outcome: np.ndarray,
@@ -91,16 +90,23 @@ def _people(
         treatment,
         outcome,
         fold=np.zeros(len(treatment)),
-        site=int(study.own_rows.site),
+        site=int(own.site),
         incomplete=standardise_incomplete(incomplete, study.scaling),
     )
 
 
-def _ready(site: Site) -> Adoption:
+def _ready(site: Site) -> tuple[Adoption, Rows]:
+    """The study that the site has adopted, and its own rows."""
     if site.adopted is None:
         raise StudyError(
             "the site must have adopted the study",
             found="a site without a study",
             remedy="fit or attach the model",
         )
-    return site.adopted
+    if site.adopted.own_rows is None:
+        raise StudyError(
+            "effects of people are computed beside a table that is in memory",
+            found=f"the table of site '{site.name}', which is read in batches",
+            remedy="attach a sample of its rows as this site: model.attach({name: rows})",
+        )
+    return site.adopted, site.adopted.own_rows

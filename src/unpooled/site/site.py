@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from unpooled.data import Table, check, read, without_unknown
-from unpooled.data.model_matrix import encode
+from unpooled.data import (
+    Batches,
+    Table,
+    check,
+    check_together,
+    describe,
+    described_together,
+    frames,
+    read_or_batches,
+    whole,
+)
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.disclosure.protection import fewest_people
 from unpooled.errors import MessageError, StudyError
@@ -24,36 +35,56 @@ from unpooled.protocol.messages import Adopt
 from unpooled.protocol.records import Scaling
 from unpooled.protocol.rows import HALF, Rows, make_rows
 from unpooled.protocol.stage import Stage
-from unpooled.site.standard_units import (
-    Standardised,
-    protected,
-    standardised,
-)
-from unpooled.study import ColumnRoles, Schema, Study
+from unpooled.site.profile import Profile, encoded, profile
+from unpooled.site.spool import Spool, append
+from unpooled.site.standard_units import Standardised, protected, standardised
+from unpooled.study import ColumnRoles, Description, Schema, Study
 
 
 @dataclass
 class Site:
-    """A site with its rows in memory. `adopted` is set once the sites have agreed."""
+    """A site with its table, in memory or in batches. `adopted` is set once the sites have agreed."""
 
     name: str
-    frame: pd.DataFrame = field(repr=False)
+    table: pd.DataFrame | Batches = field(repr=False)
     columns: ColumnRoles
     limits: Limits = NONE
     salt: int | None = field(default=None, repr=False)
     """A secret from which folds and random numbers are drawn; None if all tables are in one process, where
     they depend on the seed alone."""
     adopted: Adoption | None = field(default=None, repr=False)
+    described: Description | None = field(default=None, init=False, repr=False)
+    profiled: tuple[Schema, Profile] | None = field(default=None, init=False, repr=False)
+    """The last description and profile, for which a table in batches is read as a whole."""
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The whole table; an error if it is in batches and does not fit in memory."""
+        return whole(self.table)
+
+
+def description(site: Site) -> Description:
+    if site.described is None:
+        site.described = described_together([describe(frame, site.columns) for frame in frames(site.table)])
+    return site.described
+
+
+def profile_of(site: Site, schema: Schema) -> Profile:
+    """The profile of the site's table by this schema."""
+    if site.profiled is None or site.profiled[0] != schema:
+        batches = encoded(site.table, site.columns, schema, site=site.name)
+        site.profiled = schema, profile(batches, schema)
+    return site.profiled[1]
 
 
 @dataclass(frozen=True)
 class Adoption:
     """The study as this site runs it: rows in standard units, and the method's stages."""
 
-    rows: Rows
+    rows: Rows | Spool
     """The rows as the stages see them: with limits, protected so that nobody dominates a sum."""
-    own_rows: Rows
-    """The rows as they are, for effects of people, which do not leave the site."""
+    own_rows: Rows | None
+    """The rows as they are, for effects of people, which do not leave the site; None if in batches."""
     count: int
     schema: Schema
     scaling: Scaling
@@ -68,78 +99,145 @@ class Adoption:
     """The fewest effective people behind the squares of any column in any group; None without limits."""
     left_out: tuple[str, ...] = ()
     """Columns that no clipping protects, which are constant in `rows`."""
-    diagnostic_rows: Rows | None = None
+    diagnostic_rows: Rows | Spool | None = None
     """The rows with the regressors and folds of the diagnostics."""
 
 
 def adopt(site: Site, question: Adopt) -> Adoption:
     """Standardise and protect the rows, and build the method's stages."""
-    arrays = encode(site.frame, site.columns, question.schema, site=site.name)
     if site.name not in question.sites:
         raise MessageError(
             "the site must be part of the study",
             found=f"no '{site.name}' among its sites",
             remedy="use the site's name in the consortium",
         )
-    index = question.sites.index(site.name)
     method = methods.find(question.method)
     settings = methods.settings_of(method, dict(question.settings))
     context = method.context(settings, question.scaling, question.seed)
-    salt = index if site.salt is None else site.salt
-    count = method.folds(settings)
-    fold = folds(arrays.treatment, count, stream(question.seed, "folds", salt))
-    rng = stream(question.seed, "further folds", salt)
-    drawn = further_folds(arrays.treatment, fold, count, settings.fold_draws, rng)
-    plain = standardised(arrays, question.scaling)
-    groups = [arrays.treatment == arm for arm in (0, 1)]
-    groups = [(one == f) & arm for one in drawn for arm in groups for f in range(max(count, 1))]
-    diagnostic_fold = None
-    if question.diagnostics:
-        rng = stream(question.seed, "diagnostic folds", salt)
-        diagnostic_fold = folds(arrays.treatment, question.diagnostics, rng)
-        groups += [
-            (diagnostic_fold == f) & (arrays.treatment == a)
-            for a in (0, 1)
-            for f in range(question.diagnostics)
-        ]
-    shielded, left_out = protected(plain, np.array(groups), site.limits.cell, question.schema)
-
-    def rows(values: Standardised) -> Rows:
-        return make_rows(
-            values.covariates,
-            arrays.treatment,
-            values.outcome,
-            fold=fold,
-            site=index,
-            incomplete=values.incomplete,
-            salt=salt % HALF**2,
-            least=site.limits.cell,
-            more_folds=drawn[1:],
-            per_feature=1.0 / site.limits.share,
-        )
-
-    everything = np.column_stack([shielded.covariates, shielded.outcome, shielded.incomplete])
-    fewest = fewest_people(everything, np.array(groups)) if site.limits.cell else np.inf
-    own = rows(plain)
-    sent = own if site.limits.cell == 0 else rows(shielded)
+    stages = diagnostic_rounds.joined(
+        method.stages(settings, context), question.scaling, question.diagnostics > 0
+    )
+    table = site.table if all(stage.in_batches for stage in stages.values()) else site.frame
+    treatment = profile_of(site, question.schema).treatment
+    salt = question.sites.index(site.name) if site.salt is None else site.salt
+    drawn = _folds_of(treatment, method.folds(settings), settings.fold_draws, question, salt)
+    batches = _prepared(site, table, question, drawn, salt)
+    if isinstance(table, Batches):
+        found = _spooled(batches, question.schema)
+    else:
+        (found,) = batches
     return Adoption(
-        rows=sent,
-        own_rows=own,
-        count=len(arrays.treatment),
+        rows=found.rows,
+        own_rows=found.own_rows,
+        count=len(treatment),
         schema=question.schema,
         scaling=question.scaling,
         method=method,
         settings=settings,
         context=context,
-        stages=diagnostic_rounds.joined(
-            method.stages(settings, context), question.scaling, question.diagnostics > 0
-        ),
+        stages=stages,
         seed=question.seed,
         question=hashlib.sha256(encode_message(question)).hexdigest(),
-        people=int(fewest) if np.isfinite(fewest) else None,
-        left_out=left_out,
-        diagnostic_rows=None if diagnostic_fold is None else with_regressors(sent, diagnostic_fold),
+        people=int(found.people) if np.isfinite(found.people) else None,
+        left_out=found.left_out,
+        diagnostic_rows=found.diagnostic_rows,
     )
+
+
+class Folds(NamedTuple):
+    """Everybody's fold in each draw of the method's folds [draw, n], and in the diagnostics."""
+
+    drawn: np.ndarray
+    diagnostic: np.ndarray | None
+
+    def of(self, people: slice) -> Folds:
+        return Folds(self.drawn[:, people], None if self.diagnostic is None else self.diagnostic[people])
+
+    def groups(self, treatment: np.ndarray) -> np.ndarray:
+        """Every fold of every arm [group, n]: groups whose sums could be worked out."""
+        each = [*self.drawn, *([] if self.diagnostic is None else [self.diagnostic])]
+        return np.array(
+            [
+                (one == f) & (treatment == a)
+                for one in each
+                for a in (0, 1)
+                for f in range(one.max(initial=0) + 1)
+            ]
+        )
+
+
+class Prepared(NamedTuple):
+    """The rows of `Adoption`, of all people or of a batch of them."""
+
+    rows: Rows | Spool
+    own_rows: Rows | None
+    diagnostic_rows: Rows | Spool | None
+    people: float
+    left_out: tuple[str, ...]
+
+
+def _folds_of(treatment: np.ndarray, count: int, draws: int, question: Adopt, salt: int) -> Folds:
+    fold = folds(treatment, count, stream(question.seed, "folds", salt))
+    drawn = further_folds(treatment, fold, count, draws, stream(question.seed, "further folds", salt))
+    if not question.diagnostics:
+        return Folds(drawn, None)
+    rng = stream(question.seed, "diagnostic folds", salt)
+    return Folds(drawn, folds(treatment, question.diagnostics, rng))
+
+
+def _prepared(
+    site: Site, table: pd.DataFrame | Batches, question: Adopt, everybody: Folds, salt: int
+) -> Iterator[Prepared]:
+    """The rows batch by batch. With limits, each batch is protected by its own people alone."""
+    limits, size = site.limits, max(table.sizes) if isinstance(table, Batches) else None
+    start = 0
+    for arrays in encoded(table, site.columns, question.schema, site=site.name):
+        fold = everybody.of(slice(start, start + len(arrays.treatment)))
+        start += len(arrays.treatment)
+        plain = standardised(arrays, question.scaling)
+        groups = fold.groups(arrays.treatment) if limits.cell else np.zeros((0, 0))
+        shielded, left_out = protected(plain, groups, limits.cell, question.schema)
+
+        def rows(values: Standardised, fold: Folds = fold, treatment: np.ndarray = arrays.treatment) -> Rows:
+            return make_rows(
+                values.covariates,
+                treatment,
+                values.outcome,
+                fold=fold.drawn[0],
+                site=question.sites.index(site.name),
+                incomplete=values.incomplete,
+                salt=salt % HALF**2,
+                least=limits.cell,
+                more_folds=fold.drawn[1:],
+                per_feature=1.0 / limits.share,
+                size=size,
+            )
+
+        own = rows(plain)
+        sent = own if limits.cell == 0 else rows(shielded)
+        every = np.column_stack([shielded.covariates, shielded.outcome, shielded.incomplete])
+        yield Prepared(
+            sent,
+            own,
+            None if fold.diagnostic is None else with_regressors(sent, fold.diagnostic),
+            fewest_people(every, groups) if limits.cell else np.inf,
+            left_out,
+        )
+
+
+def _spooled(batches: Iterator[Prepared], schema: Schema) -> Prepared:
+    """The batches in temporary files. A column that one of them must leave out is left out everywhere."""
+    rows, diagnostic, people, left_out = Spool(), Spool(), np.inf, set[str]()
+    for batch in batches:
+        assert isinstance(batch.rows, Rows)
+        append(rows, batch.rows)
+        if isinstance(batch.diagnostic_rows, Rows):
+            append(diagnostic, batch.diagnostic_rows)
+        people, left_out = min(people, batch.people), left_out | set(batch.left_out)
+    places = tuple(place for place, name in enumerate(schema.features) if name in left_out)
+    rows.left_out = diagnostic.left_out = places
+    names = tuple(schema.features[place] for place in places)
+    return Prepared(rows, None, diagnostic if diagnostic.count else None, people, names)
 
 
 def folds(treatment: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -147,8 +245,8 @@ def folds(treatment: np.ndarray, count: int, rng: np.random.Generator) -> np.nda
 
     A method that holds out no rows (`count` 0) has one fold with all rows.
     """
-    fold = np.zeros(len(treatment), dtype=np.int32)
-    for arm in (0.0, 1.0):
+    fold = np.zeros(len(treatment), dtype=np.int8)
+    for arm in (0, 1):
         people = np.flatnonzero(treatment == arm)
         fold[people] = rng.permutation(len(people)) % max(count, 1)
     return fold
@@ -162,27 +260,35 @@ def further_folds(
     Each further draw spreads the people who share an arm and all folds of the draws before evenly over the
     folds. No two draws have nearly the same fold, whose difference would be a sum over few people.
     """
-    drawn = [np.asarray(fold, dtype=np.int32)]
+    drawn = [np.asarray(fold, dtype=np.int8)]
+    alike = np.asarray(fold, dtype=np.intp)
+    """A number for all folds of the draws so far."""
     while len(drawn) < draws and count > 1:
-        new = np.zeros(len(treatment), dtype=np.int32)
-        for arm in (0.0, 1.0):
+        new = np.zeros(len(treatment), dtype=np.int8)
+        for arm in (0, 1):
             people = np.flatnonzero(treatment == arm)
-            _, alike = np.unique(np.array(drawn)[:, people], axis=1, return_inverse=True)
-            alike = np.ravel(alike)
+            # The numbers that occur, in order, become 0, 1, 2, …
+            same = (np.cumsum(np.bincount(alike[people]) > 0) - 1)[alike[people]]
             # People in random order, those who are alike side by side, are dealt out to the folds in blocks.
-            order = np.lexsort((rng.random(len(people)), rng.permutation(alike.max(initial=0) + 1)[alike]))
-            blocks = [rng.permutation(count) for _ in range(-(-len(people) // count))]
-            new[people[order]] = np.concatenate([*blocks, np.zeros(0, int)])[: len(people)]
+            order = np.lexsort((rng.random(len(people)), rng.permutation(same.max(initial=-1) + 1)[same]))
+            blocks = np.tile(np.arange(count, dtype=np.int8), (-(-len(people) // count), 1))
+            new[people[order]] = rng.permuted(blocks, axis=1).ravel()[: len(people)]
         drawn.append(new)
+        alike = alike * count + new
     return np.array(drawn)
 
 
 def open_site(name: str, source: Table, study: Study, limits: Limits) -> Site:
     """Read and check a site's table, before any study is adopted."""
     require_complete_columns(study)
-    frame = without_unknown(read(source, study.columns, site=name), study.columns)
-    check(frame, study.columns, site=name)
-    return Site(name, frame, study.columns, limits)
+    site = Site(name, read_or_batches(source, study.columns, site=name), study.columns, limits)
+    parts = []
+    for frame in frames(site.table):
+        check(frame, study.columns, site=name)
+        parts.append(describe(frame, study.columns))
+    site.described = described_together(parts)
+    check_together(site.described, study.columns, site=name)
+    return site
 
 
 def require_complete_columns(study: Study) -> None:

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.data.model_matrix import Arrays
-from unpooled.data.stored_columns import fits
 from unpooled.disclosure.protection import protect
 from unpooled.errors import LimitRefusal, MessageError
 from unpooled.protocol.records import REFERENCES, IncompleteColumn, Scaling
+from unpooled.site.profile import Profile
 from unpooled.study import Schema
-from unpooled.study.family import FAMILIES, AskedFamily
+from unpooled.study.family import AskedFamily
 
 MOST_LOST = 0.25
 """Largest share of the outcome's variance that clipping may remove."""
@@ -47,8 +47,8 @@ def protected(
     if not least:
         return plain, ()
     outcome = protect(plain.outcome[:, None], groups, least, extremes=True)
-    lost = 1.0 - float(np.var(outcome.values)) / max(float(np.var(plain.outcome)), 1e-300)
-    if outcome.left_out[0] or lost > MOST_LOST:
+    lost = float(np.var(plain.outcome) - np.var(outcome.values))
+    if outcome.left_out[0] or lost > MOST_LOST * float(np.var(plain.outcome)):
         raise LimitRefusal(
             f"no sum of outcomes may rest on {least:g} people or fewer",
             found="an arm, or a fold of an arm, in which few people have most of the outcome",
@@ -64,9 +64,9 @@ def protected(
     ), tuple(left_out.tolist())
 
 
-def require_shapes(scaling: Scaling, arrays: Arrays, schema: Schema, sites: int) -> None:
+def require_shapes(scaling: Scaling, table: Profile, schema: Schema, sites: int) -> None:
     """Refuse a scaling of other columns or of another number of sites."""
-    features, incomplete = arrays.covariates.shape[1], arrays.incomplete.shape[1]
+    features, incomplete = len(schema.features), len(schema.incomplete_features)
     expected = {
         "outcome_mean": (),
         "outcome_sd": (),
@@ -84,7 +84,7 @@ def require_shapes(scaling: Scaling, arrays: Arrays, schema: Schema, sites: int)
     right = right and all(isinstance(size, int) for size in sizes) and scaling.sites == sites
     columns = tuple(IncompleteColumn(one.name, one.kind, len(one.features)) for one in schema.incomplete)
     right = right and tuple(scaling.incomplete_columns) == columns
-    if not right or min(scaling.people, scaling.largest_site) < len(arrays.treatment):
+    if not right or min(scaling.people, scaling.largest_site) < table.people:
         raise MessageError(
             "a scaling must be of the columns and sites of the study",
             found="another number of columns, sites or people",
@@ -92,11 +92,9 @@ def require_shapes(scaling: Scaling, arrays: Arrays, schema: Schema, sites: int)
         )
 
 
-def check_family(family: str, asked: AskedFamily, arrays: Arrays) -> None:
+def check_family(family: str, asked: AskedFamily, table: Profile) -> None:
     """Refuse a family that the study does not ask for, or that does not allow the site's outcomes."""
-    assert arrays.outcome is not None
-    named = family in FAMILIES and asked in ("auto", family)
-    if not named or not fits(arrays.outcome, family).all():
+    if family not in table.families or asked not in ("auto", family):
         raise MessageError(
             "the family of the outcome must be the study's, and must allow the outcomes of the site",
             found="another family",
@@ -104,7 +102,7 @@ def check_family(family: str, asked: AskedFamily, arrays: Arrays) -> None:
         )
 
 
-def check_scaling(scaling: Scaling, arrays: Arrays) -> None:
+def check_scaling(scaling: Scaling, table: Profile) -> None:
     """Refuse a scaling that is not finite, or under which the site's values are far too large.
 
     Scaling is a linear change of units, so that a moderate error in it reveals nothing. Very large values
@@ -113,7 +111,7 @@ def check_scaling(scaling: Scaling, arrays: Arrays) -> None:
     sds = (scaling.sd, scaling.incomplete_sd, np.array([scaling.outcome_sd]))
     parts = (scaling.mean, scaling.incomplete_mean, scaling.correlation, scaling.site_distances, *sds)
     finite = all(np.all(np.isfinite(part)) for part in parts) and all(np.all(part > 0.0) for part in sds)
-    if finite and _moderate(arrays, standardised(arrays, scaling)):
+    if finite and _moderate(scaling, table):
         diagonal = np.diagonal(scaling.correlation)
         symmetric = np.allclose(scaling.correlation, scaling.correlation.T, atol=1e-6)
         if symmetric and np.all(np.abs(scaling.correlation) <= 1.0 + 1e-6) and np.all(diagonal >= 1e-4):
@@ -125,14 +123,16 @@ def check_scaling(scaling: Scaling, arrays: Arrays) -> None:
     )
 
 
-def _moderate(arrays: Arrays, plain: Standardised) -> bool:
+def _moderate(scaling: Scaling, table: Profile) -> bool:
     """Whether no value in standard units is far larger than in units of the site's own spread."""
-    assert arrays.outcome is not None
-    raw = np.column_stack([arrays.covariates, arrays.outcome, arrays.incomplete])
-    seen = ~np.isnan(raw).all(axis=0)
-    raw, scaled = raw[:, seen], np.column_stack([*plain])[:, seen]
-    own = np.abs(raw - np.nanmean(raw, axis=0)) / np.maximum(np.nanstd(raw, axis=0), 1e-300)
-    return bool(np.nanmax(np.abs(scaled)) <= FURTHEST * max(float(np.nanmax(own)), 1.0))
+    mean = np.concatenate([scaling.mean, [scaling.outcome_mean], scaling.incomplete_mean])
+    sd = np.concatenate([scaling.sd, [scaling.outcome_sd], scaling.incomplete_sd])
+    ends, seen = np.array([table.lowest, table.highest]), table.seen > 0
+    scaled, own = (
+        np.max((np.abs(ends - centre) / unit)[:, seen])
+        for centre, unit in ((mean, sd), (table.mean, np.maximum(table.sd, 1e-300)))
+    )
+    return bool(scaled <= FURTHEST * max(float(own), 1.0))
 
 
 def standardise(covariates: np.ndarray, scaling: Scaling) -> np.ndarray:

@@ -112,7 +112,7 @@ def test_a_refused_adoption_is_not_adopted_and_sums_need_rows_too() -> None:
     strict = replace(sites["small"], limits=Limits(), adopted=None)
     assert isinstance(answer(strict, asked[-1]), Refusal)
     assert strict.adopted is None
-    tiny = replace(sites["small"], limits=Limits(), frame=tables["small"].iloc[[0, 59]])
+    tiny = replace(sites["small"], limits=Limits(), table=tables["small"].iloc[[0, 59]])
     assert isinstance(answer(tiny, asked[1]), Refusal)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import pandas as pd
 import pytest
 
 from engines.stage import study, tables, written
@@ -33,6 +32,7 @@ from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import CONSTANT, Gateway
 from unpooled.site.ledger import entries, verify
+from unpooled.site.site import Site
 
 STUDY = study()
 QUESTION = Describe(STUDY.columns)
@@ -219,10 +219,10 @@ def test_a_defect_in_a_stage_is_logged_too(tmp_path: Path, monkeypatch) -> None:
     """The exception comes out of a traced JAX function, through frames of other packages."""
     value = repr(tables()["north"]["a"].iloc[0])
 
-    def broken(frame: pd.DataFrame, *_: object) -> None:
-        raise ZeroDivisionError(f"row 0 holds {frame['a'].iloc[0]!r}")
+    def broken(site: Site) -> None:
+        raise ZeroDivisionError(f"row 0 holds {site.frame['a'].iloc[0]!r}")
 
-    monkeypatch.setattr("unpooled.site.answer.describe", lambda *given: jax.jit(lambda: broken(*given))())
+    monkeypatch.setattr("unpooled.site.answer.description", lambda *given: jax.jit(lambda: broken(*given))())
     own = approved(folder(tmp_path))
     reply = asked(own, sealed())
     assert isinstance(reply, Refusal) and "ZeroDivisionError" in reply.found

@@ -103,10 +103,11 @@ def of_residuals(sums: Arrays) -> Estimates:
 
 
 def stacked_scores(sums: Arrays) -> Arrays:
-    """The sums of all sites' people as one table, with deviations from the common mean."""
-    people, total = sums["people"], sums["people"].sum()
-    mean = people @ sums["mean"] / total
-    squares = np.sum(sums["squares"] + people * (sums["mean"] - mean) ** 2)
+    """The sums of all people as one table, with deviations from the common mean; sites, or the batches of a
+    site, are along the first axis."""
+    people, total = sums["people"], sums["people"].sum(axis=0)
+    mean = np.sum(people * sums["mean"], axis=0) / total
+    squares = np.sum(sums["squares"] + people * (sums["mean"] - mean) ** 2, axis=0)
     return {"people": total, "mean": mean, "squares": squares}
 
 
@@ -122,7 +123,7 @@ def of_weights(sums: Arrays) -> Estimates:
 def stacked_weights(sums: Arrays) -> Arrays:
     """As `stacked_scores`, for weighted means by arm."""
     weight = sums["weight"].sum(axis=0)
-    mean = np.sum(sums["weight"] * sums["mean"], axis=0) / weight
+    mean = np.sum(sums["weight"] * sums["mean"], axis=0) / np.where(weight > 0.0, weight, 1.0)
     one, first, second = np.moveaxis(sums["squares"], -1, 0)
     shift = sums["mean"] - mean
     recentred = [one, first + shift * one, second + 2.0 * shift * first + shift**2 * one]

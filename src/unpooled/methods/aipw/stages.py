@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import equinox as eqx
@@ -11,6 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from unpooled.disclosure.effective_people import capped, enough, spread_out
 from unpooled.maths.linear_algebra import pack
+from unpooled.methods.aipw.model import stacked_scores, stacked_weights
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
@@ -29,6 +31,7 @@ class Treatment(Stage):
     """Gradient and Hessian of the logistic regression of the treatment, leaving out one fold."""
 
     offsets: bool = eqx.field(static=True)
+    in_batches: ClassVar[bool] = True
     reveals: ClassVar[str] = (
         "for sums over sites: slope and curvature of the treatment's log likelihood, without each fold "
         "of each draw of the folds; where sites have offsets, at this site: its slope and curvature in the "
@@ -46,6 +49,7 @@ class Outcome(Stage):
     """Normal equations of the linear outcome regressions by arm, leaving out one fold."""
 
     offsets: bool = eqx.field(static=True)
+    in_batches: ClassVar[bool] = True
     reveals: ClassVar[str] = (
         "for sums over sites: products of the covariates and the outcome by arm, without each fold of "
         "each draw of the folds; where sites have offsets, at this site: sums of the covariates and "
@@ -114,6 +118,7 @@ class Scores(Stage):
 
     trim: float = eqx.field(static=True)
     often: ClassVar[bool] = False
+    in_batches: ClassVar[bool] = True
     reveals: ClassVar[str] = (
         "at this site, by draw of the folds: number of people, mean and sum of squared deviations of their "
         "doubly robust scores, sum of squares of their weighted residuals; for sums over sites: how many "
@@ -140,6 +145,10 @@ class Scores(Stage):
         }
         return Statistics(_weight_sums(chance, clipped, rows), per_site)
 
+    def merged(self, parts: Statistics) -> Statistics:
+        own = {**stacked_scores(parts.per_site), "noise": parts.per_site["noise"].sum(axis=0)}
+        return replace(super().merged(parts), per_site=own)
+
     def bounds(self) -> Bounds:
         return REGRESSIONS
 
@@ -149,6 +158,7 @@ class WeightedOutcomes(Stage):
 
     trim: float = eqx.field(static=True)
     often: ClassVar[bool] = False
+    in_batches: ClassVar[bool] = True
     reveals: ClassVar[str] = (
         "at this site, by arm: number of people, sum of inverse-propensity weights, the weighted mean of the "
         "outcome, sums of squared weights with deviations from that mean and their squares; for sums over "
@@ -160,12 +170,15 @@ class WeightedOutcomes(Stage):
         chance, clipped = _clipped(parameters.per_site["treatment"], rows, fold, self.trim)
         arms, weight = _weights(chance, rows)
         total = weight.sum(axis=1)
-        mean = weight @ rows.outcome / total
+        mean = weight @ rows.outcome / jnp.where(total > 0.0, total, 1.0)  # a batch may lack an arm
         deviation = rows.outcome - mean[:, None]
         powers = jnp.stack([jnp.ones_like(deviation), deviation, deviation**2], axis=-1)
         squares = jnp.einsum("an,anp->ap", weight**2, powers)
         per_site = {"people": arms.sum(axis=1), "weight": total, "mean": mean, "squares": squares}
         return Statistics(_weight_sums(chance, clipped, rows), per_site)
+
+    def merged(self, parts: Statistics) -> Statistics:
+        return replace(super().merged(parts), per_site=stacked_weights(parts.per_site))
 
     def bounds(self) -> Bounds:
         return REGRESSIONS

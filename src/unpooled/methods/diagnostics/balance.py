@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -98,6 +99,7 @@ class Balance(Stage):
     flag: Array
     trim: float = eqx.field(static=True)
     often: ClassVar[bool] = False
+    in_batches: ClassVar[bool] = True
     reveals: ClassVar[str] = (
         "at this site, by arm: number, mean and sd of every covariate, number of missing values, people by "
         "twentieths of their propensity (the first and last in finer steps), sum of the weights and "
@@ -106,6 +108,12 @@ class Balance(Stage):
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        return self._withheld(self.of_batch(parameters, rows))
+
+    def merged(self, parts: Statistics) -> Statistics:
+        return jax.vmap(self._withheld)(super().merged(parts))
+
+    def of_batch(self, parameters: Parameters, rows: Rows) -> Statistics:
         chance = propensity(parameters.per_site["treatment"], rows, rows.fold)
         clipped = jnp.clip(chance, self.trim, 1.0 - self.trim)
         arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
@@ -118,6 +126,19 @@ class Balance(Stage):
         # A propensity of 1 is in the last bin.
         place = jnp.clip(jnp.searchsorted(EDGES, chance, side="right") - 1, 0, len(EDGES) - 2)
         histogram = arms @ (place[:, None] == jnp.arange(len(EDGES) - 1))
+        summed = sums | weighted | whole | {"histogram": histogram}
+        return Statistics(summed, {"limited": jnp.asarray(rows.least > 0.0, float)})
+
+    def _withheld(self, every: Statistics) -> Statistics:
+        """What is sent of the sums over all people of a site."""
+        free, people, histogram = (
+            every.per_site["limited"] <= 0.0,
+            every.summed["arms"],
+            every.summed["histogram"],
+        )
+        sums = {name: every.summed[name] for name in ("people", "sum", "square")}
+        weighted = {name: every.summed[name] for name in ("weight", "weighted")}
+        whole = {name: every.summed[name] for name in ("arms", "weights", "weight_squares")}
         kept, shown = self._kept(sums, people), _shown(histogram)
         per_site = {name: jnp.where(kept, found, 0.0) for name, found in sums.items()}
         per_site |= {"kept": kept.astype(float), "histogram": jnp.where(shown, histogram, 0.0)}
@@ -125,7 +146,6 @@ class Balance(Stage):
         per_site |= {name: jnp.where(_few(people), 0.0, found) for name, found in whole.items()}
         # With limits, what is withheld at the site is missing from its part of the sums over sites too: the
         # coordinator sees each part before it adds them up.
-        free = rows.least <= 0.0
         summed = {name: jnp.where(kept | free, found, 0.0) for name, found in (sums | weighted).items()}
         summed |= {name: jnp.where(~_few(people) | free, found, 0.0) for name, found in whole.items()}
         return Statistics({**summed, "histogram": jnp.where(shown | free, histogram, 0.0)}, per_site)

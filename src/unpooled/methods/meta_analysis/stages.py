@@ -14,6 +14,7 @@ from unpooled.protocol.stage import Bounds, Stage
 class SiteTreatment(Stage):
     """Gradient and Hessian of the site's own logistic regression of the treatment, leaving out one fold."""
 
+    in_batches: ClassVar[bool] = True
     reveals: ClassVar[str] = (
         "at this site: slope and curvature of the treatment's log likelihood, without each fold"
     )
@@ -28,6 +29,7 @@ class SiteTreatment(Stage):
 class SiteOutcome(Stage):
     """Normal equations of the site's own linear outcome regressions by arm, leaving out one fold."""
 
+    in_batches: ClassVar[bool] = True
     reveals: ClassVar[str] = (
         "at this site: products of the covariates and the outcome by arm, without each fold and of everybody"
     )

@@ -1,0 +1,134 @@
+"""Large Parquet files: a table that is read in batches of rows, anew for every pass, and never held whole.
+
+Batches have nearly equal numbers of rows, the last one included, so that none of them is small.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
+
+from unpooled.data.files import plain, unreadable
+from unpooled.data.stored_columns import require_columns
+from unpooled.data.validation import without_unknown
+from unpooled.errors import DataError
+from unpooled.study import ColumnRoles
+
+LARGE = 2_000_000
+"""Parquet files with more rows than this are read in batches."""
+BATCH = 2**18
+"""Most rows of a batch."""
+PAGES = 2**16
+"""Rows that are decoded at a time, and bytes of a column that are read at a time, times 16."""
+BYTES = 200
+"""What a value of a table that is held whole takes in memory during a study, with all copies of it."""
+
+
+@dataclass(frozen=True)
+class Batches:
+    """A Parquet file whose rows are read in batches by `frames`."""
+
+    path: Path
+    columns: ColumnRoles
+    site: str
+    rows: int
+    """Rows of the file, of which some may be dropped (`drop_unknown`)."""
+    version: tuple[int, int]
+    """Size and time of the last change of the file when it was opened."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of every batch."""
+        count = -(-self.rows // BATCH)
+        return [(place + 1) * self.rows // count - place * self.rows // count for place in range(count)]
+
+
+def in_batches(path: Path, columns: ColumnRoles, *, site: str) -> Batches | None:
+    """The file as a table in batches, if it is Parquet and large."""
+    if path.suffix.lower() != ".parquet" or not path.is_file():
+        return None  # `read_file` reads it, or says what is wrong
+    with _readable(path, site), parquet.ParquetFile(path) as file:
+        if file.metadata.num_rows <= LARGE:
+            return None
+        require_columns(columns.names, file.schema_arrow.names, site=site)
+        return Batches(path, columns, site, file.metadata.num_rows, _version(path))
+
+
+def frames(table: pd.DataFrame | Batches, names: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
+    """All rows of a table, batch by batch; a data frame is a single batch."""
+    if isinstance(table, pd.DataFrame):
+        yield table
+        return
+    columns = list(table.columns.names if names is None else names)
+    unknown = [table.columns.treatment, table.columns.outcome] if table.columns.drop_unknown else []
+    needed = list(dict.fromkeys([*columns, *unknown]))
+    # Buffered, so that a row group is never read as a whole.
+    reading = {"buffer_size": 16 * PAGES, "pre_buffer": False}
+    with _readable(table.path, table.site), parquet.ParquetFile(table.path, **reading) as file:
+        if _version(table.path) != table.version or file.metadata.num_rows != table.rows:
+            raise DataError(
+                f"the file of site '{table.site}' must not change during a study",
+                found=f"a file that has changed: {table.path}",
+                remedy="fit the study again, with a copy of the file that nothing writes to",
+            )
+        for part in _regrouped(file.iter_batches(PAGES, columns=needed), table.sizes):
+            part.validate(full=True)
+            frame = plain(part.select(needed)).to_pandas(ignore_metadata=True)
+            frame = without_unknown(frame, table.columns).loc[:, columns]
+            if len(frame):
+                yield frame
+
+
+def whole(table: pd.DataFrame | Batches) -> pd.DataFrame:
+    """All rows at once, if they can be expected to fit in memory."""
+    if isinstance(table, pd.DataFrame):
+        return table
+    needed, memory = BYTES * table.rows * len(table.columns.names), memory_of_machine()
+    if memory is not None and needed > memory:
+        raise DataError(
+            f"the table of site '{table.site}' must fit in memory, unless a method adds up sums over batches",
+            found=f"{table.rows} rows, for which a study takes about {needed / 1e9:.0f} GB, and "
+            f"{memory / 1e9:.0f} GB of memory",
+            remedy="use AIPW or MetaAnalysis, which read large Parquet files in batches, or a machine with "
+            "more memory, or a sample of the rows",
+        )
+    return pd.concat(frames(table), ignore_index=True)
+
+
+def memory_of_machine() -> int | None:
+    """Bytes of physical memory; None if the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _regrouped(parts: Iterator[pa.RecordBatch], sizes: list[int]) -> Iterator[pa.Table]:
+    """The same rows in tables of these sizes."""
+    held: list[pa.RecordBatch] = []
+    for size in sizes:
+        while sum(map(len, held)) < size:
+            held.append(next(parts))
+        together = pa.Table.from_batches(held)
+        held = together.slice(size).to_batches()
+        yield together.slice(0, size)
+
+
+def _version(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+@contextmanager
+def _readable(path: Path, site: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        raise unreadable(path, site) from None
