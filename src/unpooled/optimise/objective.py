@@ -37,16 +37,16 @@ def evaluate(name: str, objective: Objective, free: Arrays, fixed: Arrays) -> Pr
         batch = len(jax.tree.leaves(free)[0])
         reply = yield from vjp(name, parameters, Statistics(np.ones(batch)))
         statistics = Statistics(reply.value)
-        values, direct, _ = one_by_one(_value_and_slopes, (free, fixed, statistics), objective)
+        values, direct, _ = one_by_one(value_and_slopes, (free, fixed, statistics), objective)
     else:
         statistics = yield from ask(name, parameters)
-        values, direct, cotangent = one_by_one(_value_and_slopes, (free, fixed, statistics), objective)
+        values, direct, cotangent = one_by_one(value_and_slopes, (free, fixed, statistics), objective)
         reply = yield from vjp(name, parameters, cotangent)
     gradient = jax.tree.map(np.add, direct, reply.gradient)
     return Evaluation(np.asarray(values), gradient, statistics)
 
 
-def _value_and_slopes(
+def value_and_slopes(
     leaves: tuple[Arrays, Arrays, Statistics], objective: Objective
 ) -> tuple[Array, Arrays, Statistics]:
     """F and its gradients with respect to θ and S."""

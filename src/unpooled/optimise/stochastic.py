@@ -40,6 +40,15 @@ class Plateau:
 PLATEAU = Plateau()
 
 
+USUAL_ROUNDS = 300
+"""Rounds after which the smoothed bound has usually stopped improving: 200 to 450 in benchmarks/plan.py."""
+
+
+def usual_rounds(most: int) -> int:
+    """The rounds that `stochastic` is expected to take."""
+    return min(most, USUAL_ROUNDS)
+
+
 def stochastic(
     name: str,
     objective: Objective,

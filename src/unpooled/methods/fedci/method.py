@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from unpooled.maths.streams import stream
+from unpooled.methods.expected import Course
 from unpooled.methods.fedci.effects import (
     GaussianProcessAverage,
     conditional_effects,
     individual_effects,
 )
+from unpooled.methods.fedci.expected import expected
 from unpooled.methods.fedci.fit import fit
 from unpooled.methods.fedci.held_out import HeldOutDistances, HeldOutErrors
 from unpooled.methods.fedci.model import GRID, Kernel, Projection
@@ -125,6 +130,22 @@ class FedCIMethod:
         # Ridge; evaluations and, for large sites, refinement (two rounds each); held-out errors; Hessian
         # (two rounds); draws (two rounds); effects.
         return 1 + 2 * (max(allowed) + REFINEMENT) + (len(allowed) > 1) + 2 + 3
+
+    def expected(self, settings: FedCISettings, context: FedCIContext) -> Course:
+        if settings.inference == "variational":
+            return paper.expected(settings, context)
+        # Shapes suffice; the distances between many sites would be a large array.
+        evidences = {
+            name: jax.eval_shape(
+                lambda distances, name=name: _evidence(
+                    name, settings, replace(context, site_distances=distances)
+                ),
+                context.site_distances,
+            )
+            for name in _names(settings)
+        }
+        covariates, folds = len(context.correlation), self.folds(settings)
+        return expected(settings, evidences, folds, covariates, large=context.large)
 
     def conditional_effects(
         self, settings: FedCISettings, context: FedCIContext, draws: Draws, rows: Rows, people: Rows
