@@ -303,8 +303,12 @@ def _stage_cost(one: Expected, found: _Question, speeds: Speeds) -> StageCost:
         one.asked * a + one.thetas * t
         for a, t in ((found.asked_out, found.theta_out), (found.asked_in, found.theta_in))
     )
-    kind = "gradient" if one.gradient else "statistics"
-    return StageCost(f"{one.stage}: {kind}", one.asked, one.thetas, out, into, seconds)
+    return StageCost(label(one), one.asked, one.thetas, out, into, seconds)
+
+
+def label(one: Expected) -> str:
+    """The questions as a journal names them."""
+    return f"{one.stage}: {Vjp.words if one.gradient else Ask.words}"
 
 
 def _solves(course: Course) -> Iterable[Operations]:
@@ -317,8 +321,10 @@ def _seconds(work: Operations, speeds: Speeds) -> float:
 
 
 def abstract_stages(method: Any, settings: Any, context: Any) -> dict[str, Stage]:
-    """The stages with shapes in place of arrays, and without making those of pairs of sites."""
+    """The stages; those with arrays that are too large to make, of pairs of sites, have shapes instead."""
     arrays = {name: value for name, value in field_values(context).items() if _is_large(value)}
+    if not arrays:
+        return method.stages(settings, context)
     return jax.eval_shape(lambda given: method.stages(settings, replace(context, **given)), arrays)
 
 

@@ -91,7 +91,7 @@ def _one(step: Any) -> Operations:
 
 def _products(step: Any) -> float | None:
     """Floating-point operations of a product or factorisation; None for other steps."""
-    shape: tuple[int, ...] = step.invars[0].aval.shape if step.invars else ()
+    shape: Any = step.invars[0].aval.shape if step.invars else ()
     match step.primitive.name:
         case "dot_general":
             (contracted, _), _ = step.params["dimension_numbers"]

@@ -29,6 +29,9 @@ FEW = 21
 """Evaluations, with the Hessian between them, of a minimisation that converges soon after the first Hessian:
 19 to 23 in two thirds of the studies of benchmarks/plan.py. The others took twice as many, or the most that
 are allowed, and neither the number of people nor of covariates tells which."""
+FEW_ALONE = 10
+"""The same for a single structure that may take no more than `STRETCH`; with folds, one of its problems
+usually takes all of them."""
 UNFINISHED = 0.87
 """Share of a batch of problems that takes part in an evaluation; the others have converged. It was 0.7 to 1
 there."""
@@ -41,13 +44,14 @@ def expected(
     shapes = {name: _shape(evidence, covariates) for name, evidence in evidences.items()}
     work = {name: _solves(shape, _per_theta(shape, large)) for name, shape in shapes.items()}
 
-    def course(few: float) -> Course:
+    def course(few: float, few_alone: float) -> Course:
         questions = [Expected("ridge", 1 + folds, Parameters(fixed={"fold": whole()}))]
         rounds = []
         for name, shape in shapes.items():
             most = settings.evaluations or shape.evidence.structure.evaluations
-            spent = int(min(most, few))
-            hessians = 0 if most <= STRETCH else spent // (STRETCH + 1)
+            short = most <= STRETCH
+            spent = most if short and folds else int(min(most, few_alone if short else few))
+            hessians = 0 if short else spent // (STRETCH + 1)
             questions += _minimised(name, shape, work[name], folds, spent - hessians, hessians, large=large)
             questions += _drawn(name, shape, work[name], settings.draws, large=large)
             rounds.append(2 * spent)
@@ -55,7 +59,7 @@ def expected(
         total = 1 + max(rounds) + bool(folds) + 2 + 2 * REFINEMENT * large + 2 + 1
         return Course(total, (*questions, *_held_out(list(shapes.values()), folds, covariates)))
 
-    soon, longest = course(FEW), course(np.inf)
+    soon, longest = course(FEW, FEW_ALONE), course(np.inf, np.inf)
     return soon if soon.rounds == longest.rounds else replace(soon, longest=longest)
 
 
