@@ -57,7 +57,13 @@ def _size(study: Study, sites: int | None, rows: int | None, features: int | Non
     from unpooled.errors import StudyError
 
     if sites is None and rows is None and features is None:
-        return None
+        if study.sites:
+            return None
+        raise StudyError(
+            "a plan needs the size of the study",
+            found="a study file that names no tables",
+            remedy="add --sites, --rows and --features, or write [sites.NAME] sections in the study",
+        )
     if rows is None:
         raise StudyError(
             "the size of a study needs its rows",
@@ -109,19 +115,27 @@ def _show(found: ExpectedCost, *, detail: bool) -> None:
     if detail:
         console.print("\nBy stage" + (", at most" if len(ends) > 1 else ""), style="bold")
         console.print(_stages(last))
-    console.print(
-        "\nMinutes are known to a factor of about two; rounds and megabytes are much closer.", style="dim"
-    )
+    console.print("\nRounds and MB are right to about 30 %, minutes to a factor of two.", style="dim")
+
+
+TOTALS = ("rounds", "MB out of each site", "MB into each site", "minutes")
+
+
+def ends_of(found: ExpectedCost, *, hours: bool = False) -> tuple[str, ...]:
+    """The shortest and the longest course in words: rounds, MB out of and into a site, minutes (or hours)."""
+    ends = [found, found.longest or found]
+    sizes = ([one.bytes_out / 1e6 for one in ends], [one.bytes_in / 1e6 for one in ends])
+    times = [one.minutes / (60.0 if hours else 1.0) for one in ends]
+    rounds = _range([f"{one.rounds:,}" for one in ends])
+    return (rounds, *(_range([_digits(value) for value in values]) for values in (*sizes, times)))
 
 
 def _totals(ends: list[ExpectedCost]) -> Table:
     from unpooled.cli.check import plain_table
 
     table = plain_table("", "expected")
-    table.add_row("rounds", _range([f"{one.rounds:,}" for one in ends]))
-    table.add_row("MB out of each site", _range([_digits(one.bytes_out / 1e6) for one in ends]))
-    table.add_row("MB into each site", _range([_digits(one.bytes_in / 1e6) for one in ends]))
-    table.add_row("minutes", _range([_digits(one.minutes) for one in ends]))
+    for words, cell in zip(TOTALS, ends_of(ends[0]), strict=True):
+        table.add_row(words, cell)
     for part, words in WORDS.items():
         if any(one.seconds[part] for one in ends):
             table.add_row(f"  {words}", _range([_digits(one.seconds[part] / 60.0) for one in ends]))
