@@ -70,7 +70,7 @@ def _size(study: Study, sites: int | None, rows: int | None, features: int | Non
             found="--sites or --features without --rows",
             remedy="add --rows, the rows of the largest site, or leave all out to read the study's tables",
         )
-    return Size(sites or max(len(study.sites), 1), rows, features)
+    return Size(max(len(study.sites), 1) if sites is None else sites, rows, features)
 
 
 def as_json(found: ExpectedCost) -> dict[str, object]:

@@ -165,6 +165,23 @@ def expected_cost(
     -------
     ExpectedCost
         The expected cost, by stage as well.
+
+    Raises
+    ------
+    StudyError
+        If the study or its size is not valid.
+    DataError
+        If a table does not fit the study, or the sites disagree about a column.
+    LimitRefusal
+        If the sites are too small for the method, under their limits.
+
+    Examples
+    --------
+    >>> from unpooled import Size, Study, expected_cost
+    >>> study = Study(treatment="w", outcome="y", covariates=["age"], method={"name": "aipw"})
+    >>> cost = expected_cost(study, size=Size(sites=200, rows=50_000, features=30), engine="nvflare")
+    >>> cost.rounds, cost.dominates
+    (10, 'waiting')
     """
     study = methods.with_explicit_settings(study)
     limits = (NONE if engine == "in-process" else Limits()) if limits is None else limits
