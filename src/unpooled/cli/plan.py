@@ -115,7 +115,9 @@ def _show(found: ExpectedCost, *, detail: bool) -> None:
     if detail:
         console.print("\nBy stage" + (", at most" if len(ends) > 1 else ""), style="bold")
         console.print(_stages(last))
-    console.print("\nRounds and MB are right to about 30 %, minutes to a factor of two.", style="dim")
+    console.print(
+        "\nRounds and MB are right to about 30 %, minutes to a factor of two or three.", style="dim"
+    )
 
 
 TOTALS = ("rounds", "MB out of each site", "MB into each site", "minutes")

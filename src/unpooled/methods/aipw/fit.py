@@ -35,8 +35,8 @@ from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, AverageEffects, Check, Draws, Parameters
 
 NEWTON, CHOSEN = 5, 2
-"""Newton rounds that a logistic regression usually takes, and those in which its penalty is chosen; four to
-six rounds in the studies of benchmarks/plan.py."""
+"""Newton rounds that a logistic regression usually takes (four or five in benchmarks/plan.py), and those in
+which its penalty is chosen (a guess)."""
 
 
 def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: float) -> Procedure[Fit]:

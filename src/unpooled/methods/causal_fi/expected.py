@@ -17,7 +17,7 @@ from unpooled.protocol.records import Arrays, Parameters
 
 UPDATED, STEPS = 60.0, 5500
 """What an update of a chain takes: factorisations of the size of the outcome's coefficients, and the steps of
-its program, most of them of random numbers."""
+its program, most of them of random numbers. The first is a guess, the second from decision 24."""
 
 
 class Asked:

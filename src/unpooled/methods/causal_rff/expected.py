@@ -22,11 +22,12 @@ from unpooled.protocol.records import Arrays, Draws, Parameters
 
 CONVERGED, FOLDS_CONVERGED = 26, 7
 """Rounds of EM until all numbers of classes have converged, and those without a fold, from the mode of all:
-19 to 30, and 5 to 9, in the studies of benchmarks/plan.py."""
+19 to 30, and 5 to 9, in three draws of the paper's simulation."""
 CHOSEN = 6
-"""Number of classes that is usually chosen there if there is a choice."""
+"""Number of classes that is taken to be chosen if there is a choice: a guess."""
 SOLVED = 40
-"""Evaluations of the evidence, with its slope, that find a mode of the variances of a regression."""
+"""Evaluations of the evidence, with its slope, that find a mode of the variances: a guess, as is the work of
+a step of the latent classes."""
 
 REGRESSED, LEARNT, DRAWN = 1050, 2300, 1500
 """Steps of the coordinator's programs: of the regressions, of EM, and of Gibbs sampling."""
