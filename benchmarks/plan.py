@@ -8,9 +8,9 @@
 "Expected" is what `unpooled plan` says, a range if the data decide; "measured" is a real run in one process,
 with an empty compilation cache. Seconds are CPU seconds of all threads; of cases named "nvflare", which run
 a rehearsal with three site processes on this machine, seconds of a clock. The ratio is measured over the
-nearest end of the range, 1 within it. Most constants of the cost model were chosen on these very cases, so the
-agreement is not that of new data: see `expected` of the methods, and `Speeds` in
-`unpooled.diagnostics.expected_cost`, which say what each rests on.
+nearest end of the range, 1 within it.
+Most constants of the cost model were chosen on these very cases, so the agreement is not that of new data:
+see `expected` of the methods, and `Speeds` in `unpooled.diagnostics.expected_cost`, for what each rests on.
 """
 
 from __future__ import annotations

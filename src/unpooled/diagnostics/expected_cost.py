@@ -41,11 +41,11 @@ Engine = Literal["in-process", "nvflare"]
 class Speeds:
     """Seconds that one unit of work takes, on our two-core machine.
 
-    `product`, `number` and `theta` were fitted to the CPU seconds of 34 programs of AIPW, FedCI, CausalRFF and
-    CausalFI, which they reproduce to a factor of 1.4 on average and of four at worst; `compiled` and `program`
-    to the first calls of the same. `prepared` is from one study of 3 × 100,000 people. `round` and `visit` are
-    the line through two measured rounds, of three and of twenty sites. The others are guesses of little weight
-    in small studies; `reply` and `byte` matter with thousands of sites.
+    `product`, `number` and `theta` were fitted to the CPU seconds of 34 programs of AIPW, FedCI, CausalRFF
+    and CausalFI, which they reproduce to a factor of 1.4 on average and of four at worst; `compiled` and
+    `program` to the first calls of the same. `prepared` is from one study of 3 × 100,000 people. `round` and
+    `visit` are the line through two measured rounds, of three and of twenty sites. The others are guesses of
+    little weight in small studies; `reply` and `byte` matter with thousands of sites.
     """
 
     product: float = 4e-11

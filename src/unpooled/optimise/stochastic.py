@@ -41,8 +41,8 @@ PLATEAU = Plateau()
 
 
 USUAL_ROUNDS = 300
-"""Rounds after which the smoothed bound is taken to have stopped improving. A guess: FedCI took 250 in the one
-study measured (3 × 100 people); CausalRFF and CausalFI were not measured."""
+"""Rounds after which the smoothed bound is taken to have stopped improving. A guess: FedCI took 250 in
+the one study measured (3 × 100 people); CausalRFF and CausalFI were not measured."""
 
 
 def usual_rounds(most: int) -> int:

@@ -16,8 +16,8 @@ from unpooled.models.outcome_family import ClosedFamily, Gaussian
 from unpooled.protocol.records import Arrays, Parameters
 
 UPDATED, STEPS = 60.0, 5500
-"""What an update of a chain takes: factorisations of the size of the outcome's coefficients, and the steps of
-its program, most of them of random numbers. The first is a guess, the second from decision 24."""
+"""What an update of a chain takes: factorisations of the size of the outcome's coefficients (a guess), and
+the steps of its program (decision 24), most of them of random numbers."""
 
 
 class Asked:

@@ -26,8 +26,8 @@ CONVERGED, FOLDS_CONVERGED = 26, 7
 CHOSEN = 6
 """Number of classes that is taken to be chosen if there is a choice: a guess."""
 SOLVED = 40
-"""Evaluations of the evidence, with its slope, that find a mode of the variances: a guess, as is the work of
-a step of the latent classes."""
+"""Evaluations of the evidence, with its slope, that find a mode of the variances: a guess, as is the
+work of a step of the latent classes."""
 
 REGRESSED, LEARNT, DRAWN = 1050, 2300, 1500
 """Steps of the coordinator's programs: of the regressions, of EM, and of Gibbs sampling."""
