@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from unpooled.data import split
+    from unpooled.diagnostics.expected_cost import expected_cost
+    from unpooled.diagnostics.stand_ins import Size
     from unpooled.diagnostics.study_diagnostics import diagnose
     from unpooled.disclosure.limits import Limits
     from unpooled.engines.nvflare.engine import Remote
@@ -28,10 +30,12 @@ _HOMES = {
     "Limits": "unpooled.disclosure.limits",
     "MetaAnalysis": "unpooled.estimators",
     "Remote": "unpooled.engines.nvflare.engine",
+    "Size": "unpooled.diagnostics.stand_ins",
     "Study": "unpooled.study",
     "UnpooledError": "unpooled.errors",
     "load": "unpooled.estimators",
     "diagnose": "unpooled.diagnostics.study_diagnostics",
+    "expected_cost": "unpooled.diagnostics.expected_cost",
     "read_study": "unpooled.study",
     "refute": "unpooled.estimators.robustness.refute",
     "sensitivity": "unpooled.estimators.sensitivity",
@@ -46,10 +50,12 @@ __all__ = [
     "Limits",
     "MetaAnalysis",
     "Remote",
+    "Size",
     "Study",
     "UnpooledError",
     "load",
     "diagnose",
+    "expected_cost",
     "plot",
     "read_study",
     "refute",

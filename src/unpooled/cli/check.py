@@ -74,7 +74,8 @@ def _show(found: Preview, seen: StudyDiagnostics | str | None, study: str) -> No
     )
 
 
-def _plain(*headings: str) -> Table:
+def plain_table(*headings: str) -> Table:
+    """A table without lines; columns of numbers are aligned at the right."""
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -83,11 +84,14 @@ def _plain(*headings: str) -> Table:
     return table
 
 
-_NUMBERS = ("rows", "control", "treated", "treated share", "approximate size")
+_NUMBERS = (
+    "rows", "control", "treated", "treated share", "approximate size", "expected", "rounds", "θ", "MB out",
+    "MB in", "seconds at a site",
+)  # fmt: skip
 
 
 def _sites(found: Preview) -> Table:
-    table = _plain("site", "rows", "control", "treated", "treated share", "arms")
+    table = plain_table("site", "rows", "control", "treated", "treated share", "arms")
     for site, one in found.overlap.items():
         counts = [f"{count:,}" for count in (one.rows, one.control, one.treated)]
         table.add_row(site, *counts, f"{one.treated_share:.0%}", one.hint or "both arms present")
@@ -96,7 +100,7 @@ def _sites(found: Preview) -> Table:
 
 def _columns(found: Preview) -> Table:
     schema = found.agreement.schema
-    table = _plain("read as", "columns")
+    table = plain_table("read as", "columns")
     for kind in ("numeric", "binary"):
         names = [column.name for column in schema.covariates if column.kind == kind]
         if names:
@@ -114,7 +118,7 @@ def _columns(found: Preview) -> Table:
 def _leaving(found: Preview) -> Table:
     from unpooled.cli.progress import readable
 
-    table = _plain("message", "approximate size", "reveals")
+    table = plain_table("message", "approximate size", "reveals")
     for one in found.leaving:
         table.add_row(one.kind, "—" if one.size is None else readable(one.size), one.reveals)
     return table

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from unpooled.disclosure.by_site import Diagnostics, require_typed
 from unpooled.errors import StudyError, nearest
+from unpooled.methods.expected import Course
 from unpooled.methods.settings import MethodSettings
 from unpooled.models.calibration import Calibration, NoiseOfArms
 from unpooled.optimise.procedure import Procedure
@@ -95,6 +96,14 @@ class Method(Protocol[S, C]):
 
     def most_rounds(self, settings: S) -> int:
         """An upper bound on the rounds of `fit`, for progress bars and custodians."""
+        ...
+
+    def expected(self, settings: S, context: C) -> Course:
+        """What `fit` usually asks, by stage: for plans, where `budget` and `most_rounds` are for limits.
+
+        At the coordinator, before any question. It must not make arrays that grow with the number of sites:
+        those of the context may stand for ten thousand of them.
+        """
         ...
 
     def conditional_effects(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -122,3 +123,24 @@ def make_rows(
         least=float(least),
         per_feature=float(per_feature),
     )
+
+
+def shapes_of_rows(
+    count: int, covariates: int, incomplete: int = 0, *, fold_draws: int = 1, least: float = 0.0,
+    per_feature: float = 0.0,
+) -> Rows:  # fmt: skip
+    """The shapes of a table of this size, to count what a stage takes without any rows."""
+
+    def of(dtype: type, *shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, dtype)
+
+    n = padded_size(count)
+    shapes: dict[str, Any] = {
+        "covariates": of(float, n, covariates),
+        **{name: of(float, n) for name in ("treatment", "outcome", "present")},
+        "fold": of(np.int32, n),
+        **{name: of(int) for name in ("site", "salt")},
+        **{name: of(float, n, incomplete) for name in ("incomplete", "seen")},
+        "more_folds": of(np.int32, fold_draws - 1, n) if fold_draws > 1 else None,
+    }
+    return Rows(**shapes, least=least, per_feature=per_feature)

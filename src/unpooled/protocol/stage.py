@@ -95,12 +95,13 @@ class Objective(Stage):
 
         By automatic differentiation, unless a closed form is known.
         """
-        return one_by_one(_value_and_slopes, (free, fixed, statistics), self)
+        return one_by_one(value_and_slopes_of, (free, fixed, statistics), self)
 
 
-def _value_and_slopes(
+def value_and_slopes_of(
     leaves: tuple[Arrays, Arrays, Statistics], objective: Objective
 ) -> tuple[Array, Arrays, Statistics]:
+    """F and its gradients for one θ, by automatic differentiation."""
     free, fixed, statistics = leaves
 
     def value(free: Arrays, statistics: Statistics) -> Array:

@@ -93,7 +93,7 @@ def _answer(site: Site, question: Message) -> Reply:
             check_parameters(stage, parameters, _length(site, rows))
             if isinstance(rows, Spool):
                 return _of_batches(stage, parameters, rows)
-            return one_by_one(_statistics, parameters, stage, rows, often=stage.often)
+            return one_by_one(statistics_of, parameters, stage, rows, often=stage.often)
         case Vjp(name, parameters, cotangent):
             stage, rows = _stage(_adopted(site), name)
             check_parameters(stage, parameters, _length(site, rows))
@@ -104,7 +104,7 @@ def _answer(site: Site, question: Message) -> Reply:
                     found="a table in batches",
                     remedy="run the same version of unpooled everywhere",
                 )
-            return one_by_one(_vjp, (parameters, cotangent), stage, rows)
+            return one_by_one(gradient_of, (parameters, cotangent), stage, rows)
         case Together(questions):
             return Replies(tuple(_answer(site, part) for part in questions))
     raise MessageError(
@@ -281,7 +281,8 @@ def _stage(study: Adoption, name: str) -> tuple[Stage, Rows | Spool]:
     return study.stages[name], study.rows if diagnostic is None else diagnostic
 
 
-def _statistics(parameters: Parameters, stage: Stage, rows: Rows) -> Statistics:
+def statistics_of(parameters: Parameters, stage: Stage, rows: Rows) -> Statistics:
+    """What a site computes for one θ of `Ask`."""
     return stage.statistics(parameters, rows)
 
 
@@ -289,7 +290,8 @@ def _batch(parameters: Parameters, stage: Stage, rows: Rows) -> Statistics:
     return stage.of_batch(parameters, rows)
 
 
-def _vjp(leaves: tuple[Parameters, Statistics], stage: Stage, rows: Rows) -> Gradient:
+def gradient_of(leaves: tuple[Parameters, Statistics], stage: Stage, rows: Rows) -> Gradient:
+    """What a site computes for one θ of `Vjp`."""
     parameters, cotangent = leaves
     value, pull = jax.vjp(
         lambda free: stage.statistics(replace(parameters, free=free), rows), parameters.free

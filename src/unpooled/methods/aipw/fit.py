@@ -8,6 +8,7 @@ import numpy as np
 from unpooled.disclosure.by_site import BySite
 from unpooled.errors import DataError
 from unpooled.maths.normal import independent_normals
+from unpooled.maths.operations import Operations
 from unpooled.maths.streams import stream
 from unpooled.methods.aipw.checks import weight_checks, weights_of
 from unpooled.methods.aipw.fold_draws import Combined, combined, median
@@ -24,12 +25,18 @@ from unpooled.methods.aipw.model import (
     stacked_weights,
     with_interval,
 )
+from unpooled.methods.aipw.penalties import GRID
 from unpooled.methods.aipw.regressions import STEPS, Nuisances, Outcomes, Propensity, held_out, nuisances
 from unpooled.methods.aipw.settings import AIPWSettings
+from unpooled.methods.expected import Course, Expected, numbers, whole
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, AverageEffects, Check, Draws, Parameters
+
+NEWTON, CHOSEN = 5, 2
+"""Newton rounds that a logistic regression usually takes (four or five in benchmarks/plan.py), and those in
+which its penalty is chosen (a guess)."""
 
 
 def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: float) -> Procedure[Fit]:
@@ -74,6 +81,36 @@ def budget(folds: int, draws: int = 1) -> dict[str, int]:
         "scores": draws,
         "weighted_outcomes": max(draws, 2),
     }
+
+
+def expected(
+    pooling: Pooling, folds: int, draws: int, estimator: str = "aipw", *, system: int, systems: int = 1
+) -> Course:
+    """The course of a fit whose regressions are `systems` systems of equations of size `system` each."""
+    batch, width = len(held_out(folds, draws).fold), pooling.width
+    fixed = {"without": whole(), "draw": whole()}
+    own = {"treatment": numbers(width)}
+    # By penalty of the grid and at the penalty chosen, where the outcome has two arms.
+    once = systems * system**3 / 1.5
+    outcome = Operations(products=2 * (1 + len(GRID)) * once)
+    treatment = Operations(products=(1 + len(GRID) * CHOSEN / NEWTON) * once)
+    regressed = Expected(
+        "outcome", batch if estimator == "aipw" else 1, Parameters(fixed=fixed), 1, solve=outcome
+    )
+    if estimator == "difference":
+        question = Parameters(fixed={"draw": whole()}, per_site={"treatment": numbers(1, width)})
+        return Course(2, (regressed, Expected("weighted_outcomes", 1, question)))
+    newton = Expected(
+        "treatment", NEWTON * batch, Parameters(fixed=fixed, per_site=own), NEWTON, solve=treatment
+    )
+    both = {"treatment": numbers(folds, width), "outcome": numbers(folds, 2, width)}
+    if estimator == "ipw":
+        last = Expected(
+            "weighted_outcomes", draws, Parameters({}, {"draw": whole()}, {"treatment": both["treatment"]})
+        )
+    else:
+        last = Expected("scores", draws, Parameters({}, {"draw": whole()}, both))
+    return Course(NEWTON + 1, (regressed, newton, last))
 
 
 def score_question(known: Nuisances, folds: int, draws: int = 1) -> Parameters:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from unpooled.methods.aipw.effects import conditional, individual
-from unpooled.methods.aipw.fit import budget, fit
+from unpooled.methods.aipw.fit import budget, expected, fit
 from unpooled.methods.aipw.model import PooledRegressions
 from unpooled.methods.aipw.regressions import STEPS
 from unpooled.methods.aipw.settings import AIPWContext, AIPWSettings
 from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
+from unpooled.methods.expected import Course
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling
@@ -63,6 +64,11 @@ class AIPWMethod:
 
     def most_rounds(self, settings: AIPWSettings) -> int:
         return 1 + (1 if settings.estimator == "difference" else STEPS)
+
+    def expected(self, settings: AIPWSettings, context: AIPWContext) -> Course:
+        pooling, draws = _pooling(settings, context), settings.fold_draws
+        size = pooling.shape(1, 1)[-1]
+        return expected(pooling, settings.folds, draws, settings.estimator, system=size)
 
     def conditional_effects(
         self, settings: AIPWSettings, context: AIPWContext, draws: Draws, rows: Rows, people: Rows

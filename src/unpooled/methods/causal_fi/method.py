@@ -8,6 +8,7 @@ from unpooled.methods.causal_fi import dispersion, importance, paper
 from unpooled.methods.causal_fi.chain import Sizes
 from unpooled.methods.causal_fi.columns import layout_of, most_incomplete
 from unpooled.methods.causal_fi.effects import AveragedEffect, conditional, individual
+from unpooled.methods.causal_fi.expected import Asked, expected
 from unpooled.methods.causal_fi.fit import STARTED, STARTING, TRIED, fit
 from unpooled.methods.causal_fi.model import ImputationModel
 from unpooled.methods.causal_fi.observed_posterior import MOST_DIMENSIONS, Coordinates
@@ -16,6 +17,7 @@ from unpooled.methods.causal_fi.sampler import LIKELIHOOD, AugmentationSampler
 from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings, by_site, outcome_family
 from unpooled.methods.causal_fi.stages import Augmentation, ObservedLikelihood
 from unpooled.methods.causal_fi.structures import STRUCTURES
+from unpooled.methods.expected import Course
 from unpooled.methods.method import Fit
 from unpooled.models.effects import AverageOfEffects
 from unpooled.models.outcome_family import Gaussian
@@ -126,6 +128,15 @@ class CausalFIMethod:
         if settings.inference == "variational":
             return paper.most_rounds(settings)
         return STARTED + TRIED + _length(settings).most + importance.ROUNDS + 1
+
+    def expected(self, settings: CausalFISettings, context: CausalFIContext) -> Course:
+        if settings.inference == "variational":
+            return paper.expected(settings, context)
+        layout, sizes = layout_of(context), _sizes(context)
+        asked = Asked(sizes, layout, outcome_family(context), shifted=context.shift is not None)
+        weighted = _may_be_weighted(settings, context) and context.shift is None
+        names, folds = _names(settings), self.folds(settings)
+        return expected(asked, names, _length(settings), folds=folds, sizes=sizes, weighted=weighted)
 
     def conditional_effects(
         self, settings: CausalFISettings, context: CausalFIContext, draws: Draws, rows: Rows, people: Rows

@@ -27,6 +27,7 @@ from unpooled.methods.causal_rff.effects import (
     each_draw,
     each_individual,
 )
+from unpooled.methods.causal_rff.expected import expected, of_classes, of_gaussian, of_regression
 from unpooled.methods.causal_rff.fit import Candidate, fit
 from unpooled.methods.causal_rff.observed.candidate import (
     FOLD_STEPS,
@@ -39,6 +40,7 @@ from unpooled.methods.causal_rff.observed.regression import Regression, make_des
 from unpooled.methods.causal_rff.paper import candidate as gaussian
 from unpooled.methods.causal_rff.paper.functions import StructuralFunctions
 from unpooled.methods.causal_rff.settings import CausalRFFContext, CausalRFFSettings, outcome_family
+from unpooled.methods.expected import Course
 from unpooled.methods.method import Fit
 from unpooled.models.effects import AverageOfEffects
 from unpooled.optimise.procedure import Procedure
@@ -157,6 +159,22 @@ class CausalRFFMethod:
         sampling = {"observed": 0, "categorical": max(settings.sweeps, FOLD_ROUNDS * held), "gaussian": 1}
         longest = [max(rounds[name] for name in names) for rounds in (learning, sampling)]
         return sum(longest) + held + 1
+
+    def expected(self, settings: CausalRFFSettings, context: CausalRFFContext) -> Course:
+        folds, sites, columns = self.folds(settings), context.sites, _columns(context)
+        made = {
+            "observed": lambda: of_regression(
+                settings, make_design(context), width(settings, make_design(context)), folds, sites,
+                binary=context.binary_outcome,
+            ),
+            "categorical": lambda: of_classes(
+                settings, _classes(settings, context), len(columns.binary), len(columns.continuous), folds,
+                sites, chances=context.binary_outcome,
+            ),
+            "gaussian": lambda: of_gaussian(settings, _functions(settings, context), folds, sites),
+        }  # fmt: skip
+        candidates = {name: made[name]() for name in _names(settings)}
+        return expected(candidates, folds, continuous=context.family == "continuous")
 
     def conditional_effects(
         self, settings: CausalRFFSettings, context: CausalRFFContext, draws: Draws, rows: Rows, people: Rows

@@ -14,6 +14,7 @@ import numpy as np
 
 from unpooled.errors import UnpooledError
 from unpooled.methods.aipw.fit import budget as aipw_budget
+from unpooled.methods.aipw.fit import expected as aipw_expected
 from unpooled.methods.aipw.fit import score_question
 from unpooled.methods.aipw.model import (
     Estimates,
@@ -26,6 +27,7 @@ from unpooled.methods.aipw.model import (
 from unpooled.methods.aipw.regressions import STEPS, held_out, nuisances
 from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
 from unpooled.methods.diagnostics.balance import Balance, regressors
+from unpooled.methods.expected import Course, Expected
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.messages import Ask, Question, Together
 from unpooled.protocol.records import Arrays, Parameters, Record, Scaling
@@ -69,6 +71,15 @@ def features(scaling: Scaling) -> int:
 def budget(folds: int) -> dict[str, int]:
     """The largest number of θ for which each stage may be asked."""
     return {f"{PREFIX}{name}": count for name, count in {**aipw_budget(folds), "balance": 1}.items()}
+
+
+def expected(scaling: Scaling, folds: int) -> Course:
+    """What the diagnostics usually ask, beside a fit."""
+    pooling = _pooling(scaling)
+    found = aipw_expected(pooling, folds, 1, system=pooling.shape(1, 1)[-1])
+    own = Parameters(per_site={"treatment": np.zeros((folds, pooling.width))})
+    more = (Expected("weighted_outcomes", 2, own), Expected("balance", 1, own))
+    return Course(found.rounds, (*found.questions, *more)).prefixed(PREFIX)
 
 
 @dataclass(frozen=True)

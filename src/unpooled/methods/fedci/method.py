@@ -6,11 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from unpooled.maths.streams import stream
+from unpooled.methods.expected import Course
 from unpooled.methods.fedci.effects import (
     GaussianProcessAverage,
     conditional_effects,
     individual_effects,
 )
+from unpooled.methods.fedci.expected import expected
 from unpooled.methods.fedci.fit import fit
 from unpooled.methods.fedci.held_out import HeldOutDistances, HeldOutErrors
 from unpooled.methods.fedci.model import GRID, Kernel, Projection
@@ -130,6 +132,14 @@ class FedCIMethod:
         # Ridge; evaluations and, for large sites, refinement (two rounds each); held-out errors; Hessian
         # (two rounds); draws (two rounds); effects.
         return 1 + 2 * (max(allowed) + REFINEMENT) + (len(allowed) > 1) + 2 + 3
+
+    def expected(self, settings: FedCISettings, context: FedCIContext) -> Course:
+        if settings.inference == "variational":
+            return paper.expected(settings, context)
+        evidences = _evidences(settings, context)
+        covariates, folds = len(context.correlation), self.folds(settings)
+        subsample = {"large": context.large, "interval": context.interval}
+        return expected(settings, evidences, folds, covariates, **subsample)
 
     def conditional_effects(
         self, settings: FedCISettings, context: FedCIContext, draws: Draws, rows: Rows, people: Rows

@@ -106,12 +106,13 @@ def prior_and_slopes(
 ) -> tuple[RegressionPrior, Array, Arrays]:
     """For each θ of a batch: the prior of weights and shifts, the log prior of θ, and ∂/∂θ of the log prior
     plus a function with the given slopes with respect to the prior of weights and shifts."""
-    return one_by_one(_prior_and_slopes, (free, fixed, slopes), structure, often=False)
+    return one_by_one(prior_and_slopes_of, (free, fixed, slopes), structure, often=False)
 
 
-def _prior_and_slopes(
+def prior_and_slopes_of(
     leaves: tuple[Arrays, Arrays, RegressionPrior], structure: Structure
 ) -> tuple[RegressionPrior, Array, Arrays]:
+    """What is compiled of `prior_and_slopes`, for one θ."""
     free, fixed, slopes = leaves
     (prior, log_prior), pull = jax.vjp(
         lambda free: (structure.prior(free), structure.log_prior(free, fixed)), free

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from unpooled.methods.aipw.effects import conditional, individual
-from unpooled.methods.aipw.fit import budget
+from unpooled.methods.aipw.fit import budget, expected
 from unpooled.methods.aipw.regressions import STEPS
 from unpooled.methods.aipw.settings import AIPWContext
 from unpooled.methods.aipw.stages import Scores
+from unpooled.methods.expected import Course
 from unpooled.methods.meta_analysis.fit import SiteRegressions, fit
 from unpooled.methods.meta_analysis.settings import MetaAnalysisSettings
 from unpooled.methods.meta_analysis.stages import SiteOutcome, SiteTreatment
@@ -60,6 +61,11 @@ class MetaAnalysisMethod:
 
     def most_rounds(self, settings: MetaAnalysisSettings) -> int:
         return STEPS + 1
+
+    def expected(self, settings: MetaAnalysisSettings, context: AIPWContext) -> Course:
+        pooling = SiteRegressions(context.sites, 1 + context.covariates)
+        folds, draws = settings.folds, settings.fold_draws
+        return expected(pooling, folds, draws, system=pooling.width, systems=pooling.sites)
 
     def conditional_effects(
         self, settings: MetaAnalysisSettings, context: AIPWContext, draws: Draws, rows: Rows, people: Rows

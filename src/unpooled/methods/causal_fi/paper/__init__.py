@@ -17,6 +17,7 @@
 from unpooled.methods.causal_fi.paper.fit import (
     budget,
     conditional_effects,
+    expected,
     features,
     fit,
     individual_effects,
@@ -24,4 +25,13 @@ from unpooled.methods.causal_fi.paper.fit import (
     stages,
 )
 
-__all__ = ["budget", "conditional_effects", "features", "fit", "individual_effects", "most_rounds", "stages"]
+__all__ = [
+    "budget",
+    "conditional_effects",
+    "expected",
+    "features",
+    "fit",
+    "individual_effects",
+    "most_rounds",
+    "stages",
+]

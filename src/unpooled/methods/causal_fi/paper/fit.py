@@ -16,11 +16,12 @@ from unpooled.methods.causal_fi.paper.effects import NetworkAveragedEffect, cond
 from unpooled.methods.causal_fi.paper.model import NetworkModel, make_model, starts
 from unpooled.methods.causal_fi.paper.stages import ImputationBound, SurrogateBound
 from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings
+from unpooled.methods.expected import Course, Expected, keys
 from unpooled.methods.method import Fit
 from unpooled.models.effects import BOOTSTRAP, AverageOfEffects, average_effects
 from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure, ask
-from unpooled.optimise.stochastic import stochastic
+from unpooled.optimise.stochastic import stochastic, usual_rounds
 from unpooled.protocol.records import Arrays, Draws, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
@@ -52,6 +53,26 @@ def most_rounds(settings: CausalFISettings) -> int:
 def budget(settings: CausalFISettings) -> dict[str, int]:
     """The number of θ for which each stage is asked at most."""
     return {IMPUTATION: settings.rounds, SURROGATES: settings.rounds, EFFECT: settings.draws}
+
+
+def expected(settings: CausalFISettings, context: CausalFIContext) -> Course:
+    """The course of `fit`: the usual number of rounds of both stages, then effects under every draw."""
+    model = make_model(context)
+    initial, rounds = starts(model, settings, context, seed=0), usual_rounds(settings.rounds)
+    imputation, both = (
+        initial.imputation,
+        jax.eval_shape(mean_field.draw, initial.surrogates, jax.random.key(0)),
+    )
+    second = Parameters(initial.surrogates, {"key": keys(), "imputation": imputation})
+    questions = [Expected(SURROGATES, rounds, second, rounds, gradient=True)]
+    drawn = {**both, "imputation": jax.eval_shape(mean_field.draw, imputation, jax.random.key(0))}
+    if model.entries.layout.columns:
+        first = Parameters(imputation, {"key": keys()})
+        questions.append(Expected(IMPUTATION, rounds, first, rounds, gradient=True))
+    given = "imputation" if settings.averaged == "completed" else "confounders"
+    sent = {name: drawn[name] for name in (given, "outcome")}
+    effect = Expected(EFFECT, settings.draws, Parameters(fixed={**sent, BOOTSTRAP: keys()}))
+    return Course(len(questions) * rounds + 1, (*questions, effect))
 
 
 def fit(settings: CausalFISettings, context: CausalFIContext, seed: int) -> Procedure[Fit]:

@@ -106,6 +106,17 @@ def budget(settings: CausalRFFSettings, folds: int) -> dict[str, int]:
     return {"gaussian": (1 + folds) * settings.gaussian_rounds, "gaussian/moments": SETS + folds}
 
 
+def shapes(functions: StructuralFunctions, sites: int) -> Arrays:
+    """The shapes of θ for this number of sites."""
+    of_two, of_three = (start(functions, count, 0) for count in (2, 3))
+
+    def grown(small: np.ndarray, larger: np.ndarray) -> jax.ShapeDtypeStruct:
+        each = zip(np.shape(small), np.shape(larger), strict=True)
+        return jax.ShapeDtypeStruct(tuple(sites if a != b else a for a, b in each), float)
+
+    return jax.tree.map(grown, of_two, of_three)
+
+
 def make_functions(
     settings: CausalRFFSettings, context: CausalRFFContext, columns: ColumnKinds, *, binary: bool
 ) -> StructuralFunctions:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from unpooled.disclosure.by_site import Trace
+from unpooled.methods.expected import Course, Expected, keys, numbers
 from unpooled.methods.fedci import effects as by_structure
 from unpooled.methods.fedci.effects import GaussianProcessAverage
 from unpooled.methods.fedci.paper.bound import BOUNDS, Sample, make_bound, outcomes, sample, start
@@ -20,7 +21,7 @@ from unpooled.methods.method import Fit
 from unpooled.models.effects import average_effects
 from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure, ask
-from unpooled.optimise.stochastic import stochastic
+from unpooled.optimise.stochastic import stochastic, usual_rounds
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Draws, Parameters
 from unpooled.protocol.rows import Rows
@@ -66,6 +67,21 @@ def stages(settings: FedCISettings, context: FedCIContext) -> dict[str, Stage]:
 def budget(settings: FedCISettings) -> dict[str, int]:
     """The number of θ for which each stage is asked at most."""
     return {NAME: settings.rounds + 1, f"effect/{NAME}": 1}
+
+
+def expected(settings: FedCISettings, context: FedCIContext) -> Course:
+    """The course of `fit`; all draws are sent as one θ."""
+    sites, draws, rounds = len(context.site_distances), settings.draws, usual_rounds(settings.rounds)
+    free = start(settings, context, seed=0)
+    point = {"length": free["length"], "mean": free["mean"]}
+    rest = {
+        "factor": numbers(draws, 2, 2),
+        "noise": numbers(draws, 2),
+        "shift": numbers(draws, 2, sites),
+        "key": keys(draws),
+    }
+    bound = Expected(NAME, rounds, Parameters(free, {"key": keys()}), rounds, gradient=True)
+    return Course(rounds + 1, (bound, Expected(f"effect/{NAME}", 1, Parameters(point, rest))))
 
 
 def fit(settings: FedCISettings, context: FedCIContext, seed: int) -> Procedure[Fit]:
