@@ -212,10 +212,8 @@ def _choose(
     people = jnp.arange(len(covariance))
     sd = jnp.sqrt(covariance[:, T, T] + CERTAIN)
     normal, bends, step = isinstance(observed.family, Gaussian), observed.curve is not None, GRID[1] - GRID[0]
-    if bends:
-        coarse = GRID[:, None] + step * for_place
-    else:
-        coarse = jnp.zeros((1 if normal else ALONG, len(people)))
+    cells = GRID if bends else np.zeros(1 if normal else ALONG)
+    coarse = cells[:, None] + step * for_place * bends
     if normal:
         z_s = jnp.zeros((len(proposals.mean), *coarse.shape))
     else:
