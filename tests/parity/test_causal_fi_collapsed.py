@@ -65,7 +65,7 @@ def stacked(one: Any) -> Any:
 
 def by_rows(made: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Draw u_j of every person from the normal distribution of (u_p, u_q, w*, y) by textbook conditioning."""
-    found = FOUND
+    found: Any = FOUND
     h, drawn, covariance = made["h"].copy(), np.zeros(PEOPLE), found.confounders["covariance"]
     for i, row in enumerate(h):
         arm, site = made["arm"][i], made["site"][i]
@@ -148,7 +148,8 @@ def test_the_scale_of_latents_is_drawn_from_its_conditional_distribution() -> No
     length = latent @ np.linalg.solve(spread, latent)
     parts = g.T @ g, g.T @ latent, latent @ latent, variance
     many = (np.broadcast_to(part, (4000, *np.shape(part))) for part in parts)
-    drawn = draw_scale(*many, np.random.default_rng(2))
+    gram, score, square, spreads = many
+    drawn = draw_scale(gram, score, square, spreads, np.random.default_rng(2))
     assert stats.kstest(drawn**2 * length, "chi2", args=(40,)).pvalue > 1e-3
 
 

@@ -154,8 +154,8 @@ def advance(chains: Chain, sums: Arrays, setting: Setting, rng: np.random.Genera
     try:
         for many in np.unique(times):
             at = np.flatnonzero(times == many)
-            some = jax.tree.map(lambda leaf, at=at: leaf[at], (chains, sums))
-            parts.append(_repeated(*some, setting, int(many), rng))
+            own, of_sites = jax.tree.map(lambda leaf, at=at: leaf[at], (chains, sums))
+            parts.append(_repeated(own, of_sites, setting, int(many), rng))
             places.append(at)
     except np.linalg.LinAlgError as error:
         raise FitError(
