@@ -32,14 +32,14 @@ X, SIZE, COLUMN, PEOPLE, SITES = 1, 5, 2, 60, 2
 POSITION = 1 + X + COLUMN
 FOUND = collapsed.Regressions(
     {
-        "intercept": jnp.array([0.2, -0.1]),
-        "slopes": jnp.array([[0.5, 0.3], [-0.2, 0.4]]),  # on x and the binary column
-        "covariance": jnp.array([[1.0, 0.6], [0.6, 1.2]]),
+        "intercept": np.array([0.2, -0.1]),
+        "slopes": np.array([[0.5, 0.3], [-0.2, 0.4]]),  # on x and the binary column
+        "covariance": np.array([[1.0, 0.6], [0.6, 1.2]]),
     },
-    treatment=jnp.array([0.1, 0.3, -0.2, 0.4, 0.9]),
-    outcome=jnp.array([[0.3, 0.1, 0.5, -0.4, 1.1], [0.6, -0.2, 0.3, 0.2, 0.7]]),
-    offset=jnp.array([[0.3, -0.2], [-0.5, 0.4]]),
-    noise=jnp.array([0.4, 0.7]),
+    treatment=np.array([0.1, 0.3, -0.2, 0.4, 0.9]),
+    outcome=np.array([[0.3, 0.1, 0.5, -0.4, 1.1], [0.6, -0.2, 0.3, 0.2, 0.7]]),
+    offset=np.array([[0.3, -0.2], [-0.5, 0.4]]),
+    noise=np.array([0.4, 0.7]),
 )
 
 
@@ -58,9 +58,14 @@ def sums_of(made: dict[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
+def stacked(one: Any) -> Any:
+    """A single chain, with the leading axis of chains."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], one)
+
+
 def by_rows(made: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Draw u_j of every person from the normal distribution of (u_p, u_q, w*, y) by textbook conditioning."""
-    found = jax.tree.map(np.asarray, FOUND)
+    found: Any = FOUND
     h, drawn, covariance = made["h"].copy(), np.zeros(PEOPLE), found.confounders["covariance"]
     for i, row in enumerate(h):
         arm, site = made["arm"][i], made["site"][i]
@@ -81,16 +86,12 @@ def by_rows(made: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, 
 
 def test_sums_are_redrawn_as_if_every_person_were() -> None:
     made, count = rows(), 3000
-    position = jnp.asarray(POSITION)
-    redrawn = collapsed.redrawn_of(sums_of(made), position)
-
-    @jax.jit
-    @jax.vmap
-    def many(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        found = collapsed.redraw(FOUND, redrawn, LAYOUT, position, key)
-        return found.products, found.sites
-
-    products, sites = many(jax.random.split(jax.random.key(1), count))
+    redrawn = collapsed.redrawn_of(stacked(sums_of(made)), POSITION)
+    found, many = (
+        jax.tree.map(lambda leaf: np.repeat(leaf, count, axis=0), one) for one in (stacked(FOUND), redrawn)
+    )
+    drawn = collapsed.redraw(found, many, LAYOUT, POSITION, np.random.default_rng(1))
+    products, sites = drawn.products, drawn.sites
     rng = np.random.default_rng(9)
     slow = [sums_of(by_rows(made, rng)) for _ in range(300)]
     slow_products = np.stack([np.asarray(unpack(one["redrawn"])) for one in slow])
@@ -98,11 +99,11 @@ def test_sums_are_redrawn_as_if_every_person_were() -> None:
     # The sums that involve u_j agree in distribution, each by itself and in their correlations.
     for fast, plain in (
         (
-            np.asarray(products)[:, :, POSITION].reshape(count, -1),
+            products[:, :, POSITION].reshape(count, -1),
             slow_products[:, :, POSITION].reshape(300, -1),
         ),
         (
-            np.asarray(sites)[:, :, :, POSITION].reshape(count, -1),
+            sites[:, :, :, POSITION].reshape(count, -1),
             slow_sites[:, :, :, POSITION].reshape(300, -1),
         ),
     ):
@@ -110,8 +111,8 @@ def test_sums_are_redrawn_as_if_every_person_were() -> None:
             assert stats.ks_2samp(fast[:, k], plain[:, k]).pvalue > 1e-4
         np.testing.assert_allclose(np.corrcoef(fast.T), np.corrcoef(plain.T), atol=0.2)
     others = np.delete(np.arange(SIZE + 2), POSITION)
-    before = np.asarray(redrawn.products)[:, others][:, :, others]
-    np.testing.assert_array_equal(np.asarray(products)[0][:, others][:, :, others], before)
+    before = redrawn.products[0][:, others][:, :, others]
+    np.testing.assert_array_equal(products[0][:, others][:, :, others], before)
 
 
 def test_sums_over_everybody_move_with_those_redrawn() -> None:
@@ -132,10 +133,10 @@ def test_sums_over_everybody_move_with_those_redrawn() -> None:
         }  # fmt: skip
 
     after = {name: one[inside > 0] for name, one in changed.items()}
-    parts = [collapsed.redrawn_of(sums_of(one), jnp.asarray(POSITION)) for one in (group, after)]
-    found = collapsed.moved({k: jnp.asarray(v) for k, v in everybody(made).items()}, *parts)
+    parts = [collapsed.redrawn_of(stacked(sums_of(one)), POSITION) for one in (group, after)]
+    found = collapsed.moved(stacked(everybody(made)), *parts)
     for name, expected in everybody(changed).items():
-        np.testing.assert_allclose(found[name], expected, atol=1e-9)
+        np.testing.assert_allclose(found[name][0], expected, atol=1e-9)
 
 
 def test_the_scale_of_latents_is_drawn_from_its_conditional_distribution() -> None:
@@ -145,10 +146,11 @@ def test_the_scale_of_latents_is_drawn_from_its_conditional_distribution() -> No
     # Marginally latent ~ N(0, I + g V gᵀ); with the Haar measure the density of c is c^(n−1) exp(−c²Q/2).
     spread = np.eye(40) + g @ np.diag([10.0, variance, variance]) @ g.T
     length = latent @ np.linalg.solve(spread, latent)
-    arguments = [jnp.asarray(one) for one in (g.T @ g, g.T @ latent, latent @ latent, variance)]
-    keys = jax.random.split(jax.random.key(2), 4000)
-    drawn = jax.jit(jax.vmap(lambda key: draw_scale(*arguments, key)))(keys)
-    assert stats.kstest(np.asarray(drawn) ** 2 * length, "chi2", args=(40,)).pvalue > 1e-3
+    parts = g.T @ g, g.T @ latent, latent @ latent, variance
+    many = (np.broadcast_to(part, (4000, *np.shape(part))) for part in parts)
+    gram, score, square, spreads = many
+    drawn = draw_scale(gram, score, square, spreads, np.random.default_rng(2))
+    assert stats.kstest(drawn**2 * length, "chi2", args=(40,)).pvalue > 1e-3
 
 
 def asked(holes: int, least: float, per_feature: float, column: int = 0, fold: int = -1) -> Statistics:

@@ -171,30 +171,22 @@ def test_steps_towards_levels_are_found_again() -> None:
     x = rng.standard_normal((people, 2))
     u = oracle.draw_levels(SENT, STEPS, x, rng)
     rows = make_rows(x, np.zeros(people), np.zeros(people), fold=np.zeros(people), site=0, incomplete=u)
-    steps = jnp.asarray(STEPS)
     design = np.column_stack([np.ones(people), x, u[:, LAYOUT.level_positions]])
-    free = jnp.asarray(levels.allowed(LAYOUT, 2))
-    common = jnp.pad(jnp.asarray(design.T @ design), (0, levels.CURVE))
-
-    @jax.jit
-    def round_(found: jax.Array, key: jax.Array) -> jax.Array:
-        for_latents, for_draws = jax.random.split(key)
-        sums = levels.level_sums(LAYOUT, found, rows, rows.present, None, for_latents)
-        own = iter(unpack(sums["gram"]))
-        products = jnp.stack([common if all_ else next(own) for all_ in levels.asked_of_all(LAYOUT)])
-        keys = jax.random.split(for_draws, len(found))
-        return jax.vmap(draw_probit)(
-            products, sums["score"], jnp.full(len(found), 1.0), free, keys
-        ).coefficients
-
-    found, kept = jnp.zeros_like(steps), []
+    free = levels.allowed(LAYOUT, 2)
+    common = np.pad(design.T @ design, (0, levels.CURVE))
+    level_sums = eqx.filter_jit(levels.level_sums)
+    found, kept = np.zeros_like(STEPS), []
     for number in range(150):
-        found = round_(found, jax.random.key(number))
-        kept.append(np.asarray(found))
+        sums = level_sums(LAYOUT, jnp.asarray(found), rows, rows.present, None, jax.random.key(number))
+        own = iter(np.asarray(unpack(sums["gram"])))
+        products = np.stack([common if all_ else next(own) for all_ in levels.asked_of_all(LAYOUT)])
+        drawn = draw_probit(products, np.asarray(sums["score"]), np.ones(len(found)), free, rng)
+        found = drawn.coefficients
+        kept.append(found)
     draws = np.stack(kept[50:])
     sd = draws.std(axis=0)
-    away = np.abs(draws.mean(axis=0) - STEPS)[np.asarray(free)] / sd[np.asarray(free)]
-    assert np.all(draws[:, ~np.asarray(free)] == 0.0)
+    away = np.abs(draws.mean(axis=0) - STEPS)[free] / sd[free]
+    assert np.all(draws[:, ~free] == 0.0)
     assert np.max(away) < 5.0  # posterior sds, with the chain's own error
     assert np.max(sd[:, :7]) < 0.25  # and they are known
 

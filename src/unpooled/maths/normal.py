@@ -7,7 +7,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.scipy.special import ndtr
+from jax.scipy.special import ndtri as normal_quantile
+from jaxtyping import Array, Float, Int
 from scipy.special import ndtri
 
 
@@ -72,10 +74,30 @@ def log_probit(at: Array) -> Array:
     return jnp.log(0.5 * jax.lax.erfc(-jnp.maximum(at, -37.0) * np.sqrt(0.5))) + jnp.minimum(at + 37.0, 0.0)
 
 
-def latent(mean: Array, sd: Array, yes: Array, key: Array) -> Array:
-    """A draw of the latent normal variable of a probit model: positive where `yes`, negative elsewhere."""
-    lower, upper = jnp.where(yes, 0.0, -jnp.inf), jnp.where(yes, jnp.inf, 0.0)
-    return mean + sd * jax.random.truncated_normal(key, (lower - mean) / sd, (upper - mean) / sd)
+def latent(mean: Array, sd: Array, yes: Array, uniform: Array) -> Array:
+    """The latent normal variable of a probit model, positive where `yes` and negative elsewhere, drawn by
+    inversion of a uniform number."""
+    sign = jnp.where(yes, 1.0, -1.0)
+    return mean - sign * sd * normal_quantile(uniform * ndtr(jnp.maximum(sign * mean / sd, -37.0)))
+
+
+def uniforms(key: Array, *shape: int) -> Array:
+    """Uniform numbers greater than 0, whose normal quantiles are finite.
+
+    A program should ask for all of its random numbers in one call, since the generator alone takes hundreds
+    of operations to compile.
+    """
+    return jax.random.uniform(key, shape, minval=1e-16)
+
+
+def choose(weights: Float[Array, "k n"], uniform: Float[Array, " n"]) -> Int[Array, " n"]:
+    """For every column an index drawn with these weights, by inversion of a uniform number.
+
+    >>> choose(jnp.array([[1.0, 1.0], [3.0, 1.0]]), jnp.array([0.3, 0.3])).tolist()
+    [1, 0]
+    """
+    reached = np.tri(len(weights)) @ weights
+    return jnp.sum(reached[:-1] < uniform * reached[-1], axis=0)
 
 
 TRIED = 160_000

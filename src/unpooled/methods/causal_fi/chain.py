@@ -1,24 +1,21 @@
-"""The Markov chain of CausalFI at the coordinator: its state, its start, and one update from the sites' sums.
+"""The Markov chains of CausalFI at the coordinator: their state, their start, and an update from sites' sums.
 
 An update draws the regression of the numeric confounders, the sequential probits of the discrete ones, the
 treatment's probit, the linearised outcome regressions with partially pooled site offsets, all variances, and
-the dispersion of a count.
+the dispersion of a count. It is small linear algebra with many random numbers, and is computed by NumPy for
+all chains at once: compiling it would take longer than all updates of a fit
+(docs/decisions/0024-compilation.md). The leading axis of all arrays is the chain, c.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
-import jax.scipy.linalg as jsl
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
-from unpooled.maths import partial_pooling as pooling
-from unpooled.maths.covariance import Wishart, draw_factors
+from unpooled.errors import FitError
 from unpooled.maths.linear_algebra import unpack
 from unpooled.maths.mcmc import NormalTerms, draw_variances
 from unpooled.methods.causal_fi import collapsed
@@ -49,37 +46,37 @@ REPEATED, MOST_REPEATED = 2.0, 40.0
 
 
 class Chain(NamedTuple):
-    """The state of a chain."""
+    """The state of a chain or, with a leading axis, of several."""
 
     confounders: Arrays
-    treatment: Float[Array, " p"]
-    spreads: Float[Array, " k"]
+    treatment: Float[np.ndarray, " p"]
+    spreads: Float[np.ndarray, " k"]
     """Variances of the slopes of the treatment's probit and of each step."""
-    outcome: Float[Array, "2 b"]
+    outcome: Float[np.ndarray, "2 b"]
     """Drawn coefficients of the outcome."""
-    mode: Float[Array, "2 b"]
+    mode: Float[np.ndarray, "2 b"]
     """Coefficients about which the outcome model is linearised."""
-    bend: Float[Array, " 2"]
-    offset: Float[Array, "m 2"]
-    mode_offset: Float[Array, "m 2"]
-    noise: Float[Array, " 2"]
+    bend: Float[np.ndarray, " 2"]
+    offset: Float[np.ndarray, "m 2"]
+    mode_offset: Float[np.ndarray, "m 2"]
+    noise: Float[np.ndarray, " 2"]
     """Noise variance of a number, or dispersion of a count, in each arm; 1 for a 0/1 outcome."""
-    variances: Float[Array, "2 g"]
-    common: Float[Array, ""]
+    variances: Float[np.ndarray, "2 g"]
+    common: Float[np.ndarray, ""]
     """Variance of the component that the slopes of both arms share."""
-    site: Float[Array, " 2"]
+    site: Float[np.ndarray, " 2"]
 
 
-class Setting(eqx.Module):
+class Setting(NamedTuple):
     """Values shared by all chains of a structure."""
 
     layout: Layout
     family: ClosedFamily
-    groups: Int[Array, " b"]
+    groups: Int[np.ndarray, " b"]
     """Variance group of each coefficient of the outcome."""
-    several: bool = eqx.field(static=True)
+    several: bool
     """Whether there is more than one site, so that offsets are identified."""
-    column: Int[Array, ""]
+    column: int
     """Position among u of the column that is redrawn at the coordinator; see `collapsed`."""
 
 
@@ -96,7 +93,7 @@ class Sizes(NamedTuple):
         return 1 + self.covariates + self.incomplete
 
 
-def expected_spread(slopes: Array | float) -> Array:
+def expected_spread(slopes: np.ndarray | float) -> np.ndarray:
     """Prior expectation of the variance of a probit's slopes, which is larger if they are few.
 
     With a small one, a single strong confounder would be shrunk, and with it the confounding that is adjusted
@@ -105,7 +102,7 @@ def expected_spread(slopes: Array | float) -> Array:
     >>> [round(float(expected_spread(slopes)), 2) for slopes in (2, 25)]
     [3.0, 0.3]
     """
-    return jnp.maximum(SPREAD, TOTAL_SPREAD / jnp.maximum(slopes, 1.0))
+    return np.maximum(SPREAD, TOTAL_SPREAD / np.maximum(slopes, 1.0))
 
 
 def expected_common(slopes: int) -> float:
@@ -118,235 +115,295 @@ def expected_common(slopes: int) -> float:
 
 
 def begin(sizes: Sizes, layout: Layout, family: ClosedFamily) -> Chain:
-    """The initial state: zero coefficients, prior variances and a linear outcome."""
-    outcome = jnp.zeros((2, sizes.all)).at[:, 0].set(family.start())
-    offsets, numbers = jnp.zeros((sizes.sites, 2)), len(layout.numbers)
+    """The initial state of one chain: zero coefficients, prior variances and a linear outcome."""
+    outcome = np.zeros((2, sizes.all))
+    outcome[:, 0] = family.start()
+    offsets, numbers = np.zeros((sizes.sites, 2)), len(layout.numbers)
     steps = allowed(layout, sizes.covariates).shape
     return Chain(
         confounders={
-            "steps": jnp.zeros(steps),
-            "intercept": jnp.zeros(numbers),
-            "slopes": jnp.zeros((sizes.covariates + len(layout.level_positions), numbers)),
-            "covariance": jnp.eye(numbers),
+            "steps": np.zeros(steps),
+            "intercept": np.zeros(numbers),
+            "slopes": np.zeros((sizes.covariates + len(layout.level_positions), numbers)),
+            "covariance": np.eye(numbers),
         },
-        treatment=jnp.zeros(sizes.all),
-        spreads=jnp.full(1 + steps[0], SPREAD),
+        treatment=np.zeros(sizes.all),
+        spreads=np.full(1 + steps[0], SPREAD),
         outcome=outcome,
         mode=outcome,
-        bend=jnp.ones(2),
+        bend=np.ones(2),
         offset=offsets,
         mode_offset=offsets,
-        noise=jnp.ones(2),
-        variances=jnp.tile(jnp.asarray(EXPECTED), (2, 1)),
-        common=jnp.asarray(expected_common(sizes.all - 1)),
-        site=jnp.full(2, OFFSET),
+        noise=np.ones(2),
+        variances=np.tile(EXPECTED, (2, 1)),
+        common=np.asarray(expected_common(sizes.all - 1)),
+        site=np.full(2, OFFSET),
     )
 
 
-def advance(leaves: tuple[Chain, Arrays, Array], setting: Setting) -> Chain:
-    """Update all parameters, given the sites' sums.
+def advance(chains: Chain, sums: Arrays, setting: Setting, rng: np.random.Generator) -> Chain:
+    """Update all parameters of all chains, given the sites' sums.
 
     If the sums hold those of a column that can be redrawn, parameters and column are updated in turn, more
     often the more of the column is missing.
     """
-    chain, sums, key = leaves
+    sums = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=float), sums)
     sums = {**sums, "confounders": unpack(sums["confounders"]), "outcome": unpack(sums["outcome"])}
-    key = jax.random.wrap_key_data(key)
+    times = _repeats(sums)
+    parts, places = [], []
+    try:
+        for many in np.unique(times):
+            at = np.flatnonzero(times == many)
+            own, of_sites = jax.tree.map(lambda leaf, at=at: leaf[at], (chains, sums))
+            parts.append(_repeated(own, of_sites, setting, int(many), rng))
+            places.append(at)
+    except np.linalg.LinAlgError as error:
+        raise FitError(
+            "the sums of the sites must be those of a regression",
+            found="products of confounders or of slopes that are not positive definite",
+            remedy="remove covariates that are copies of each other, or set structure='linear'",
+        ) from error
+    order = np.argsort(np.concatenate(places))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[order], *parts)
+
+
+def _repeats(sums: Arrays) -> Int[np.ndarray, " c"]:
+    """How often parameters and the redrawn column are updated in turn, in each chain."""
+    all_ = sums["confounders"][:, 0, 0]
     if "redrawn" not in sums:
-        return _update(chain, sums, setting, key)[0]
-    size = len(sums["confounders"])
+        return np.ones(len(all_), dtype=int)
+    redrawn = sums["redrawn"][:, :, 0].sum(axis=1)
+    repeated = np.minimum(REPEATED / np.maximum(1.0 - redrawn / all_, 1e-3), MOST_REPEATED)
+    return np.where(redrawn > 0.0, np.ceil(repeated), 1.0).astype(int)
+
+
+def _repeated(chain: Chain, sums: Arrays, setting: Setting, times: int, rng: np.random.Generator) -> Chain:
+    """Update parameters and the redrawn column in turn."""
+    chain, scale = _update(chain, sums, setting, rng)
+    if times == 1:
+        return chain
+    size = sums["confounders"].shape[1]
     position = size - len(setting.layout.mean) + setting.column
     redrawn = collapsed.redrawn_of(sums, position)
-    left_out = 1.0 - redrawn.people.sum() / sums["confounders"][0, 0]
-    repeated = jnp.ceil(jnp.minimum(REPEATED / jnp.maximum(left_out, 1e-3), MOST_REPEATED))
-    count = jnp.where(redrawn.people.sum() > 0.0, repeated, 1.0).astype(int)
-
-    def step(number: Array, now: tuple[Chain, Arrays, collapsed.Redrawn]) -> tuple:
-        chain, sums, redrawn = now
-        for_update, for_column = jax.random.split(jax.random.fold_in(key, number))
-        chain, scale = _update(chain, sums, setting, for_update)
+    for _ in range(times - 1):
         sums, redrawn = collapsed.scaled(sums, redrawn, scale)
-        outcome = chain.outcome[:, :size]
+        outcome = chain.outcome[:, :, :size]
         found = collapsed.Regressions(chain.confounders, chain.treatment, outcome, chain.offset, chain.noise)
-        drawn = collapsed.redraw(found, redrawn, setting.layout, position, for_column)
-        return chain, collapsed.moved(sums, redrawn, drawn), drawn
+        drawn = collapsed.redraw(found, redrawn, setting.layout, position, rng)
+        sums, redrawn = collapsed.moved(sums, redrawn, drawn), drawn
+        chain, scale = _update(chain, sums, setting, rng)
+    return chain
 
-    return jax.lax.fori_loop(0, count, step, (chain, sums, redrawn))[0]
 
-
-def _update(chain: Chain, sums: Arrays, setting: Setting, key: Array) -> tuple[Chain, Array]:
+def _update(
+    chain: Chain, sums: Arrays, setting: Setting, rng: np.random.Generator
+) -> tuple[Chain, Float[np.ndarray, " c"]]:
     """One update of all parameters, and the factor by which it has multiplied the treatment's latents."""
-    parts = jax.random.split(key, 8)
-    for_u, for_w, for_steps, for_common, for_variances, for_scale, *for_y = parts
     gram = sums["confounders"]
+    size, spread = gram.shape[1], chain.spreads[:, 0]
     products = unpack(sums["treatment_products"]) if "treatment_products" in sums else gram
-    all_ = jnp.ones(len(gram), bool)
-    scale = draw_scale(products, sums["treatment"], sums["treatment_square"], chain.spreads[0], for_scale)
-    treatment = draw_probit(products, scale * sums["treatment"], chain.spreads[0], all_, for_w)
-    steps = draw_steps(gram, sums["steps"], chain.spreads[1:], setting.layout, for_steps)
-    common = _common(chain, setting.groups, for_common)
-    arms, terms = jax.vmap(partial(_outcome, setting, common))(
-        _by_arm(chain, sums, setting.family), jnp.stack(for_y)
-    )
-    squares, counts = (jnp.append(treatment[part], steps[part]) for part in (1, 2))
+    scale = draw_scale(products, sums["treatment"], sums["treatment_square"], spread, rng)
+    score = scale[:, None] * sums["treatment"]
+    treatment = draw_probit(products, score, spread, np.ones(size, dtype=bool), rng)
+    steps = draw_steps(gram, sums["steps"], chain.spreads[:, 1:], setting.layout, rng)
+    common = _common(chain, setting.groups, rng)
+    arms, terms = _outcome(setting, common, _by_arm(chain, sums, setting.family), rng)
+    squares = np.concatenate([treatment.squares[:, None], steps.squares], axis=1)
+    counts = np.append(treatment.number, steps.number)
     terms["spreads"] = NormalTerms(squares, counts, expected_spread(counts))
-    terms["common"] = NormalTerms(jnp.sum(common**2), len(gram) - 1.0, expected_common(len(gram) - 1))
-    drawn = draw_variances(terms, for_variances)
+    terms["common"] = NormalTerms(np.sum(common**2, axis=1), size - 1.0, expected_common(size - 1))
+    drawn = draw_variances(terms, rng)
     if isinstance(setting.family, NegativeBinomial):
-        noise = draw_dispersion(sums["dispersion"], jax.random.fold_in(for_variances, 1))
+        noise = draw_dispersion(sums["dispersion"], rng)
     else:
         noise = drawn["noise"] if setting.family.learns_noise else chain.noise
-    first = len(gram) - len(setting.layout.mean)
+    first = size - len(setting.layout.mean)
     given = setting.layout.before_numbers(first)
     order = np.concatenate([given, first + setting.layout.numbers])
+    numbers = draw_numbers(gram[:, order][:, :, order], len(given), rng)
     found = chain._replace(
-        confounders={"steps": steps.coefficients, **draw_numbers(gram[order][:, order], len(given), for_u)},
+        confounders={"steps": steps.coefficients, **numbers},
         treatment=treatment.coefficients,
         spreads=drawn["spreads"],
         common=drawn["common"],
         outcome=arms["outcome"],
         mode=arms["mode"],
-        offset=arms["offset"].T,
-        mode_offset=arms["mode_offset"].T,
+        offset=np.swapaxes(arms["offset"], 1, 2),
+        mode_offset=np.swapaxes(arms["mode_offset"], 1, 2),
         noise=noise,
-        variances=jnp.where(jnp.asarray(LEARNED), drawn["variances"], jnp.asarray(EXPECTED)),
+        variances=np.where(LEARNED, drawn["variances"], EXPECTED),
         site=drawn["site"],
     )
     return found, scale
 
 
-def draw_numbers(gram: Float[Array, "p p"], size: int, key: Array) -> Arrays:
+def draw_numbers(gram: Float[np.ndarray, "c p p"], size: int, rng: np.random.Generator) -> Arrays:
     """Draw the regression of the numeric confounders from its matrix-normal inverse-Wishart posterior."""
-    for_covariance, for_slopes = jax.random.split(key)
-    count, width = gram[0, 0], gram.shape[0] - size
+    count, width = gram[:, 0, 0], gram.shape[1] - size
     if not width:
-        return {
-            "intercept": jnp.zeros(0),
-            "slopes": jnp.zeros((size - 1, 0)),
-            "covariance": jnp.zeros((0, 0)),
-        }
-    root = jnp.linalg.cholesky(gram[:size, :size] + jnp.eye(size))
-    white = pooling.forward(root, gram[:size, size:])
-    scale = gram[size:, size:] - white.T @ white + LEAST_SPREAD * (width + 2) * jnp.eye(width)
-    draws = draw_factors(Wishart(jnp.eye(width), width + 2 + count), for_covariance, 1)[0]
-    spread = jnp.linalg.cholesky(scale) @ jsl.solve_triangular(draws, jnp.eye(width), lower=True).T
-    noise = jax.random.normal(for_slopes, white.shape) @ spread.T
-    found = pooling.back(root, white + noise)
-    return {"intercept": found[0], "slopes": found[1:], "covariance": spread @ spread.T}
+        shapes = {"intercept": (0,), "slopes": (size - 1, 0), "covariance": (0, 0)}
+        return {name: np.zeros((len(gram), *shape)) for name, shape in shapes.items()}
+    root = np.linalg.cholesky(gram[:, :size, :size] + np.eye(size))
+    white = np.linalg.solve(root, gram[:, :size, size:])
+    scale = gram[:, size:, size:] - _transposed(white) @ white + LEAST_SPREAD * (width + 2) * np.eye(width)
+    # Bartlett: the factor of a Wishart matrix holds χ's on its diagonal and standard normals below it.
+    degrees = width + 2 + count[:, None] - np.arange(width)
+    factor = np.tril(rng.standard_normal(scale.shape), -1)
+    factor += np.sqrt(rng.chisquare(degrees))[:, :, None] * np.eye(width)
+    spread = np.linalg.cholesky(scale) @ _transposed(np.linalg.inv(factor))
+    noise = rng.standard_normal(white.shape) @ _transposed(spread)
+    found = np.linalg.solve(_transposed(root), white + noise)
+    return {"intercept": found[:, 0], "slopes": found[:, 1:], "covariance": spread @ _transposed(spread)}
 
 
 class ProbitDraw(NamedTuple):
     """Coefficients of a probit, with the sum of squares and the number of its slopes."""
 
-    coefficients: Array
-    squares: Array
-    number: Array
+    coefficients: Float[np.ndarray, "*c p"]
+    squares: Float[np.ndarray, "*c"]
+    number: Float[np.ndarray, ...]
 
 
-def draw_steps(gram: Array, sums: Arrays, spreads: Array, layout: Layout, key: Array) -> ProbitDraw:
+def draw_steps(
+    gram: Float[np.ndarray, "c p p"], sums: Arrays, spreads: Float[np.ndarray, "c k"], layout: Layout,
+    rng: np.random.Generator,
+) -> ProbitDraw:  # fmt: skip
     """Draw the coefficients of the sequential probits of all discrete columns."""
-    if not len(spreads):
-        return ProbitDraw(sums["score"], spreads, spreads)
-    first = len(gram) - len(layout.mean)
+    if not spreads.shape[1]:
+        return ProbitDraw(sums["score"], spreads, np.zeros(0))
+    first = gram.shape[1] - len(layout.mean)
     given = layout.before_numbers(first)
-    common = jnp.pad(gram[given][:, given], (0, CURVE))
-    own, everybody = iter(unpack(sums["gram"])), asked_of_all(layout)
-    products = jnp.stack([common if all_ else next(own) for all_ in everybody])
-    free = jnp.asarray(allowed(layout, first - 1))
-    keys = jax.random.split(key, len(spreads))
-    return jax.vmap(draw_probit)(products, sums["score"], spreads, free, keys)
+    common = np.pad(gram[:, given][:, :, given], ((0, 0), (0, CURVE), (0, CURVE)))
+    everybody = asked_of_all(layout)
+    products = np.empty((*spreads.shape, *common.shape[1:]))
+    products[:, everybody], products[:, ~everybody] = common[:, None], unpack(sums["gram"])
+    return draw_probit(products, sums["score"], spreads, allowed(layout, first - 1), rng)
 
 
-def draw_scale(gram: Array, score: Array, square: Array, variance: Array, key: Array) -> Array:
+def draw_scale(
+    gram: Float[np.ndarray, "c p p"], score: Float[np.ndarray, "c p"], square: Float[np.ndarray, " c"],
+    variance: Float[np.ndarray, " c"], rng: np.random.Generator,
+) -> Float[np.ndarray, " c"]:  # fmt: skip
     """Draw the common factor of all latents of a probit, with the coefficients integrated out.
 
     The signs of the latents do not restrict their scale, but given the scale the coefficients hardly move.
     Multiplying all latents by c and drawing c from its conditional distribution, c² ~ χ²_n/Q with Q the
     latents' squared Mahalanobis length, is parameter-expanded data augmentation (Liu & Wu 1999).
     """
-    root = jnp.linalg.cholesky(gram + jnp.diag(_probit_prior(jnp.ones(len(gram), bool), variance)))
-    length = square - jnp.sum(pooling.forward(root, score) ** 2)
-    return jnp.sqrt(2.0 * jax.random.gamma(key, 0.5 * gram[0, 0]) / length)
+    prior = _probit_prior(np.ones(score.shape[1], dtype=bool), variance)
+    explained = np.sum(score * _solved(gram + _diagonal(prior), score), axis=1)
+    return np.sqrt(rng.chisquare(gram[:, 0, 0]) / (square - explained))
 
 
-def _probit_prior(free: Array, variance: Array) -> Array:
+def _probit_prior(free: np.ndarray, variance: np.ndarray) -> Float[np.ndarray, "*c p"]:
     """Prior precision of a probit's coefficients."""
-    return jnp.where(free, 1.0 / variance, FIXED).at[0].set(INTERCEPT_PRECISION)
+    found = np.where(free, 1.0 / variance[..., None], FIXED)
+    found[..., 0] = INTERCEPT_PRECISION
+    return found
 
 
-def draw_probit(gram: Array, score: Array, variance: Array, free: Array, key: Array) -> ProbitDraw:
+def draw_probit(
+    gram: Float[np.ndarray, "*c p p"], score: Float[np.ndarray, "*c p"], variance: Float[np.ndarray, "*c"],
+    free: np.ndarray, rng: np.random.Generator,
+) -> ProbitDraw:  # fmt: skip
     """Draw a probit's coefficients given its latent variables; those that are not `free` are zero."""
-    root = jnp.linalg.cholesky(gram + jnp.diag(_probit_prior(free, variance)))
-    white = pooling.forward(root, score) + jax.random.normal(key, score.shape)
-    found = jnp.where(free, pooling.back(root, white), 0.0)
-    return ProbitDraw(found, jnp.sum(found[1:] ** 2), jnp.sum(free) - 1.0)
+    root = np.linalg.cholesky(gram + _diagonal(_probit_prior(free, variance)))
+    white = _solved(root, score) + rng.standard_normal(score.shape)
+    found = np.where(free, _solved(_transposed(root), white), 0.0)
+    return ProbitDraw(found, np.sum(found[..., 1:] ** 2, axis=-1), np.sum(free, axis=-1) - 1.0)
 
 
 class _Arm(NamedTuple):
-    """Sums and current parameters of one arm of the outcome regression."""
+    """Sums and current parameters of the arms of the outcome regression; the arm is the axis a."""
 
-    gram: Array
-    score: Array
-    square: Array
-    people: Array
-    cross: Array
-    site_score: Array
-    mode: Array
-    noise: Array
-    variances: Array
-    site: Array
+    gram: Float[np.ndarray, "c a b b"]
+    score: Float[np.ndarray, "c a b"]
+    square: Float[np.ndarray, "c a"]
+    people: Float[np.ndarray, "c a m"]
+    cross: Float[np.ndarray, "c a m b"]
+    site_score: Float[np.ndarray, "c a m"]
+    mode: Float[np.ndarray, "c a b"]
+    noise: Float[np.ndarray, "c a"]
+    variances: Float[np.ndarray, "c a g"]
+    site: Float[np.ndarray, "c a"]
 
 
 def _by_arm(chain: Chain, sums: Arrays, family: ClosedFamily) -> _Arm:
-    """Collect sums and parameters with the arm as the leading axis."""
+    """Collect sums and parameters by arm."""
     # The working weights of other families hold their variance already.
-    noise = chain.noise if family.learns_noise else jnp.ones(2)
+    noise = chain.noise if family.learns_noise else np.ones_like(chain.noise)
+    people, cross, score = (np.swapaxes(sums[name], 1, 2) for name in ("people", "site_cross", "site_score"))
     return _Arm(
-        sums["outcome"], sums["score"], sums["square"], sums["people"].T,
-        jnp.swapaxes(sums["site_cross"], 0, 1), sums["site_score"].T, chain.mode, noise,
+        sums["outcome"], sums["score"], sums["square"], people, cross, score, chain.mode, noise,
         chain.variances, chain.site,
     )  # fmt: skip
 
 
-def _common(chain: Chain, groups: Array, key: Array) -> Array:
+def _common(chain: Chain, groups: np.ndarray, rng: np.random.Generator) -> Float[np.ndarray, "c b"]:
     """Draw the component that the slopes of both arms share; zero for other coefficients."""
-    slopes, own = groups == SLOPES, chain.variances[:, SLOPES, None]
-    precision = 1.0 / chain.common + jnp.sum(1.0 / own)
-    mean = jnp.sum(chain.outcome / own, axis=0) / precision
-    drawn = mean + jax.random.normal(key, mean.shape) / jnp.sqrt(precision)
-    return jnp.where(slopes, drawn, 0.0)
+    own = chain.variances[:, :, SLOPES, None]
+    precision = 1.0 / chain.common[:, None] + np.sum(1.0 / own, axis=1)
+    mean = np.sum(chain.outcome / own, axis=1) / precision
+    drawn = mean + rng.standard_normal(mean.shape) / np.sqrt(precision)
+    return np.where(groups == SLOPES, drawn, 0.0)
 
 
-def _outcome(setting: Setting, common: Array, arm: _Arm, key: Array) -> tuple[Arrays, dict[str, NormalTerms]]:
-    """Draw coefficients and offsets of one arm exactly; return them and the terms of each variance."""
-    groups = setting.groups
-    scale = jnp.sqrt(arm.variances[groups])
-    prior = pooling.PoolingPrior(jnp.diag(scale), jnp.sqrt(arm.site * setting.several).reshape(1, 1))
-    weight = 1.0 / arm.noise
-    sums = pooling.PoolingSums(
-        weight * arm.gram, weight * (arm.score - arm.gram @ common), weight * arm.people[:, None, None],
-        weight * arm.cross[:, None, :], weight * (arm.site_score - arm.cross @ common)[:, None],
-    )  # fmt: skip
-    fitted = pooling.posterior(sums, prior)
-    mean, drawn = pooling.coefficients(fitted, prior), pooling.coefficients(fitted, prior, key)
-    step = mean.common + common - arm.mode
-    far = jnp.max(jnp.where(groups >= DIRECTION, jnp.abs(step) / scale, 0.0))
-    mode = arm.mode + step / jnp.maximum(1.0, far / FURTHEST)
-    offset = drawn.site[:, 0]
-    squares = _squares(arm, drawn.common + common, offset)
-    found = mode + drawn.common - mean.common
-    totals = jnp.zeros(len(EXPECTED)).at[groups].add((found - common) ** 2)
-    levels = jnp.zeros(len(EXPECTED)).at[groups].add(1.0)
+def _outcome(
+    setting: Setting, common: Float[np.ndarray, "c b"], arm: _Arm, rng: np.random.Generator
+) -> tuple[Arrays, dict[str, NormalTerms]]:
+    """Draw coefficients and offsets of the arms exactly; return them and the terms of each variance.
+
+    y = slopesᵀ(common + Rξ) + t η_s + e with ξ and η_s standard normal, of which the sites' η_s are
+    eliminated first, as in `unpooled.maths.partial_pooling`.
+    """
+    common = common[:, None]
+    r = np.sqrt(arm.variances[:, :, setting.groups])
+    t, weight = np.sqrt(arm.site * setting.several)[..., None], 1.0 / arm.noise[..., None]
+    own = np.sqrt(1.0 + t**2 * weight * arm.people)
+    cross = (t * weight / own)[..., None] * arm.cross
+    site_white = t * weight * (arm.site_score - _times_vector(arm.cross, common)) / own
+    gram = weight[..., None] * arm.gram - _transposed(cross) @ cross
+    score = weight * (arm.score - _times_vector(arm.gram, common))
+    score = score - _times_vector(_transposed(cross), site_white)
+    root = np.linalg.cholesky(r[..., None] * gram * r[..., None, :] + np.eye(gram.shape[-1]))
+    white = _solved(root, r * score)
+    noise = rng.standard_normal(white.shape)
+    mean, drawn = (r * _solved(_transposed(root), one) for one in (white, white + noise))
+    site_noise = rng.standard_normal(site_white.shape)
+    mode_offset = t * (site_white - _times_vector(cross, mean)) / own
+    offset = t * (site_white - _times_vector(cross, drawn) + site_noise) / own
+    step = mean + common - arm.mode
+    far = np.max(np.where(setting.groups >= DIRECTION, np.abs(step) / r, 0.0), axis=-1, keepdims=True)
+    mode = arm.mode + step / np.maximum(1.0, far / FURTHEST)
+    found = mode + drawn - mean
+    member = (setting.groups[:, None] == np.arange(len(EXPECTED))).astype(float)
     terms = {
-        "noise": NormalTerms(squares, arm.people.sum(), NOISE),
-        "variances": NormalTerms(totals, levels, jnp.asarray(EXPECTED)),
-        "site": NormalTerms(jnp.sum(offset**2), float(len(offset)), OFFSET),
+        "noise": NormalTerms(_squares(arm, drawn + common, offset), arm.people.sum(axis=-1), NOISE),
+        "variances": NormalTerms((found - common) ** 2 @ member, member.sum(axis=0), EXPECTED),
+        "site": NormalTerms(np.sum(offset**2, axis=-1), float(offset.shape[-1]), OFFSET),
     }
-    return {"outcome": found, "mode": mode, "offset": offset, "mode_offset": mean.site[:, 0]}, terms
+    return {"outcome": found, "mode": mode, "offset": offset, "mode_offset": mode_offset}, terms
 
 
-def _squares(arm: _Arm, coefficients: Array, offset: Array) -> Array:
+def _squares(arm: _Arm, coefficients: np.ndarray, offset: np.ndarray) -> Float[np.ndarray, "c a"]:
     """The residual sum of squares Σ (response − slopesᵀβ − offset)², from the sums."""
-    found = arm.square - 2.0 * (coefficients @ arm.score + offset @ arm.site_score)
-    found = found + coefficients @ arm.gram @ coefficients + 2.0 * offset @ (arm.cross @ coefficients)
-    return jnp.maximum(found + arm.people @ offset**2, 1e-9)
+    fitted = _times_vector(arm.gram, coefficients) - 2.0 * arm.score
+    at_sites = 2.0 * (_times_vector(arm.cross, coefficients) - arm.site_score) + arm.people * offset
+    found = arm.square + np.sum(coefficients * fitted, axis=-1) + np.sum(offset * at_sites, axis=-1)
+    return np.maximum(found, 1e-9)
+
+
+def _diagonal(values: Float[np.ndarray, "*c p"]) -> Float[np.ndarray, "*c p p"]:
+    return values[..., None] * np.eye(values.shape[-1])
+
+
+def _transposed(matrix: Float[np.ndarray, "*c p q"]) -> Float[np.ndarray, "*c q p"]:
+    return np.swapaxes(matrix, -1, -2)
+
+
+def _times_vector(matrix: Float[np.ndarray, "*c p q"], vector: np.ndarray) -> Float[np.ndarray, "*c p"]:
+    return (matrix @ vector[..., None])[..., 0]
+
+
+def _solved(matrix: Float[np.ndarray, "*c p p"], right: np.ndarray) -> Float[np.ndarray, "*c p"]:
+    return np.linalg.solve(matrix, right[..., None])[..., 0]

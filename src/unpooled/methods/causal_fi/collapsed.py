@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import numpy as np
+from jaxtyping import Float
 
 from unpooled.maths.linear_algebra import unpack
 from unpooled.methods.causal_fi.columns import Layout
@@ -31,125 +30,120 @@ SEEN = 1e-10
 class Redrawn(NamedTuple):
     """Sums over the people whose u_j is redrawn, by arm."""
 
-    products: Float[Array, "2 q q"]
+    products: Float[np.ndarray, "c 2 q q"]
     """Σ h hᵀ."""
-    sites: Float[Array, "m 2 q"]
+    sites: Float[np.ndarray, "c m 2 q"]
     """Σ h at each site."""
-    root: Float[Array, "2 r r"]
+    root: Float[np.ndarray, "c 2 r r"]
     """A root of the products of (h without u_j, indicators of the sites)."""
-    rank: Float[Array, "2 r"]
+    rank: Float[np.ndarray, "c 2 r"]
     """1 for columns of the root that are not empty."""
 
     @property
-    def people(self) -> Float[Array, " 2"]:
-        return self.products[:, 0, 0]
+    def people(self) -> Float[np.ndarray, "c 2"]:
+        return self.products[..., 0, 0]
 
 
-def redrawn_of(sums: Arrays, position: Int[Array, ""]) -> Redrawn:
+def redrawn_of(sums: Arrays, position: int) -> Redrawn:
     """The sums of a reply; `position` is that of u_j in g."""
     products, sites = unpack(sums["redrawn"]), sums["redrawn_sites"]
-    without = jnp.ones(products.shape[1]).at[position].set(0.0)
+    without = np.ones(products.shape[-1])
+    without[position] = 0.0
+    by_site = np.swapaxes(sites, 1, 2)
+    cross, of_sites = by_site * without, by_site[..., 0, None] * np.eye(sites.shape[1])
+    both = np.block([[products * without * without[:, None], np.swapaxes(cross, 2, 3)], [cross, of_sites]])
+    values, vectors = np.linalg.eigh(both)
+    there = values > SEEN * np.maximum(values[..., -1:], 1.0)
+    root = vectors * np.sqrt(np.where(there, values, 0.0))[..., None, :]
+    return Redrawn(products, sites, root, there.astype(float))
 
-    def root(gram: Array, by_site: Array) -> tuple[Array, Array]:
-        cross = by_site * without
-        both = jnp.block([[gram * without * without[:, None], cross.T], [cross, jnp.diag(by_site[:, 0])]])
-        values, vectors = jnp.linalg.eigh(both)
-        there = values > SEEN * jnp.maximum(values[-1], 1.0)
-        return vectors * jnp.sqrt(jnp.where(there, values, 0.0)), there.astype(float)
 
-    return Redrawn(products, sites, *jax.vmap(root, (0, 1))(products, sites))
-
-
-def scaled(sums: Arrays, redrawn: Redrawn, scale: Array) -> tuple[Arrays, Redrawn]:
+def scaled(sums: Arrays, redrawn: Redrawn, scale: Float[np.ndarray, " c"]) -> tuple[Arrays, Redrawn]:
     """The sums after everybody's w* is multiplied by `scale`."""
-    size = redrawn.products.shape[1]
-    factor = jnp.ones(size).at[size - 2].set(scale)
-    inner = jnp.ones(redrawn.root.shape[1]).at[size - 2].set(scale)
+    size = redrawn.products.shape[-1]
+    factor, inner = (np.ones((len(scale), 1, width)) for width in (size, redrawn.root.shape[-1]))
+    factor[:, 0, size - 2] = inner[:, 0, size - 2] = scale
     changed = Redrawn(
-        redrawn.products * factor * factor[:, None], redrawn.sites * factor,
-        redrawn.root * inner[:, None], redrawn.rank,
+        redrawn.products * factor[..., None] * factor[:, :, None], redrawn.sites * factor[:, :, None],
+        redrawn.root * inner[..., None], redrawn.rank,
     )  # fmt: skip
     probit = {
-        "treatment": scale * sums["treatment"],
+        "treatment": scale[:, None] * sums["treatment"],
         "treatment_square": scale**2 * sums["treatment_square"],
     }
     return sums | probit, changed
 
 
 class Regressions(NamedTuple):
-    """Everything that u_j depends on, of one draw."""
+    """Everything that u_j depends on, of one draw by chain."""
 
     confounders: Arrays
-    treatment: Float[Array, " p"]
-    outcome: Float[Array, "2 p"]
-    offset: Float[Array, "m 2"]
-    noise: Float[Array, " 2"]
+    treatment: Float[np.ndarray, "c p"]
+    outcome: Float[np.ndarray, "c 2 p"]
+    offset: Float[np.ndarray, "c m 2"]
+    noise: Float[np.ndarray, "c 2"]
 
 
 def given_confounders(
-    confounders: Arrays, layout: Layout, first: int, position: Array
-) -> tuple[Array, Array]:
+    confounders: Arrays, layout: Layout, first: int, position: int
+) -> tuple[Float[np.ndarray, "c p"], Float[np.ndarray, " c"]]:
     """Coefficients on g, and variance, of u_j given x, the levels and the other numbers."""
-    places = first + jnp.asarray(layout.numbers)
-    own = jnp.argmax(places == position)
-    precision = jnp.linalg.inv(confounders["covariance"])
-    row = precision[own] / precision[own, own]
-    means = jnp.concatenate([confounders["intercept"][None], confounders["slopes"]])
-    found = jnp.zeros(first + len(layout.mean)).at[layout.before_numbers(first)].set(means @ row)
-    return found.at[places].set(jnp.where(places == position, 0.0, -row)), 1.0 / precision[own, own]
+    places = first + layout.numbers
+    own = int(np.argmax(places == position))
+    precision = np.linalg.inv(confounders["covariance"])[:, own]
+    row = precision / precision[:, own, None]
+    means = np.concatenate([confounders["intercept"][:, None], confounders["slopes"]], axis=1)
+    found = np.zeros((len(row), first + len(layout.mean)))
+    found[:, layout.before_numbers(first)] = np.einsum("cij,cj->ci", means, row)
+    found[:, places] = -row
+    found[:, position] = 0.0
+    return found, 1.0 / precision[:, own]
 
 
 def redraw(
-    found: Regressions, redrawn: Redrawn, layout: Layout, position: Int[Array, ""], key: Array
+    found: Regressions, redrawn: Redrawn, layout: Layout, position: int, rng: np.random.Generator
 ) -> Redrawn:
     """Draw the sums that involve u_j anew, given the parameters and everything else."""
-    size = redrawn.products.shape[1] - 2
-    first = size - len(layout.mean)
-    mean, variance = given_confounders(found.confounders, layout, first, position)
-    without = jnp.ones(size).at[position].set(0.0)
-    treatment = found.treatment
-
-    def arm(
-        outcome: Array, offset: Array, noise: Array, products: Array, sites: Array, root: Array, rank: Array,
-        key: Array,
-    ) -> tuple[Array, Array]:  # fmt: skip
-        for_sums, for_rest = jax.random.split(key)
-        precision = 1.0 / variance + treatment[position] ** 2 + outcome[position] ** 2 / noise
-        on_g = mean / variance - treatment[position] * treatment - outcome[position] * outcome / noise
-        line = jnp.append(without * on_g, jnp.stack([treatment[position], outcome[position] / noise]))
-        line = line / precision
-        shift = -outcome[position] * offset / (noise * precision)
-        standard = jax.random.normal(for_sums, rank.shape) * rank
-        drawn = root @ standard / jnp.sqrt(precision)
-        on_h, on_sites = drawn[: size + 2], drawn[size + 2 :]
-        people, of_sites = products[0, 0], sites[:, 0]
-        rest = 2.0 * jax.random.gamma(for_rest, 0.5 * jnp.maximum(people - rank.sum(), 1e-6))
-        known = jnp.append(without, jnp.ones(2))
-        fitted = known * (products @ line + shift @ sites)
-        by_site = sites @ line + shift * of_sites
-        square = line @ fitted + shift @ by_site + 2.0 * (line @ on_h + shift @ on_sites)
-        square = square + (jnp.sum(standard**2) + jnp.where(people > 0.0, rest, 0.0)) / precision
-        cross = fitted + known * on_h
-        products = products.at[position].set(cross).at[:, position].set(cross)
-        products = products.at[position, position].set(square)
-        return products, sites.at[:, position].set(by_site + on_sites)
-
-    products, sites = jax.vmap(arm, (0, 1, 0, 0, 1, 0, 0, 0), (0, 1))(
-        found.outcome, found.offset, found.noise, redrawn.products, redrawn.sites, redrawn.root,
-        redrawn.rank, jax.random.split(key),
-    )  # fmt: skip
+    size = redrawn.products.shape[-1] - 2
+    mean, variance = given_confounders(found.confounders, layout, size - len(layout.mean), position)
+    known = np.ones(size + 2)
+    known[position] = 0.0
+    variance, noise = variance[:, None, None], found.noise[..., None]
+    on_latent = found.treatment[:, None, position, None]
+    on_outcome = found.outcome[..., position, None] / noise
+    precision = 1.0 / variance + on_latent**2 + on_outcome**2 * noise
+    on_g = mean[:, None] / variance - on_latent * found.treatment[:, None] - on_outcome * found.outcome
+    both = np.broadcast_to(on_latent, on_outcome.shape), on_outcome
+    # E u_j = lineᵀh + shift_s.
+    line = known * np.concatenate([on_g, *both], axis=-1) / precision
+    shift = -on_outcome * np.swapaxes(found.offset, 1, 2) / precision
+    standard = rng.standard_normal(redrawn.rank.shape) * redrawn.rank
+    drawn = np.einsum("cars,cas->car", redrawn.root, standard) / np.sqrt(precision)
+    on_h, on_sites = drawn[..., : size + 2], drawn[..., size + 2 :]
+    people, sites = redrawn.people, np.swapaxes(redrawn.sites, 1, 2)
+    rest = rng.chisquare(np.maximum(people - redrawn.rank.sum(axis=-1), 2e-6))
+    fitted = np.einsum("caij,caj->cai", redrawn.products, line) + np.einsum("cam,cami->cai", shift, sites)
+    fitted = known * fitted
+    by_site = np.einsum("cami,cai->cam", sites, line) + shift * sites[..., 0]
+    square = np.sum(line * (fitted + 2.0 * on_h), axis=-1) + np.sum(
+        shift * (by_site + 2.0 * on_sites), axis=-1
+    )
+    left = np.sum(standard**2, axis=-1) + np.where(people > 0.0, rest, 0.0)
+    products, sites = redrawn.products.copy(), redrawn.sites.copy()
+    products[..., position, :] = products[..., position] = fitted + known * on_h
+    products[..., position, position] = square + left / precision[..., 0]
+    sites[..., position] = np.swapaxes(by_site + on_sites, 1, 2)
     return redrawn._replace(products=products, sites=sites)
 
 
 def moved(sums: Arrays, before: Redrawn, after: Redrawn) -> Arrays:
     """The sums over everybody, as matrices, after u_j has been redrawn."""
-    size = before.products.shape[1] - 2
+    size = before.products.shape[-1] - 2
     change, at_sites = after.products - before.products, after.sites - before.sites
-    return {
-        **sums,
-        "confounders": sums["confounders"] + change[:, :size, :size].sum(axis=0),
-        "treatment": sums["treatment"] + change[:, :size, size].sum(axis=0),
-        "outcome": sums["outcome"].at[:, :size, :size].add(change[:, :size, :size]),
-        "score": sums["score"].at[:, :size].add(change[:, :size, size + 1]),
-        "site_cross": sums["site_cross"].at[:, :, :size].add(at_sites[:, :, :size]),
-    }
+    found = {**sums, **{name: sums[name].copy() for name in ("outcome", "score", "site_cross")}}
+    found["confounders"] = sums["confounders"] + change[..., :size, :size].sum(axis=1)
+    found["treatment"] = sums["treatment"] + change[..., :size, size].sum(axis=1)
+    found["outcome"][..., :size, :size] += change[..., :size, :size]
+    found["score"][..., :size] += change[..., :size, size + 1]
+    found["site_cross"][..., :size] += at_sites[..., :size]
+    return found

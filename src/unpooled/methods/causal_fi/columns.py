@@ -8,6 +8,7 @@ jointly normal given x and the levels.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import equinox as eqx
@@ -17,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from unpooled.maths.linear_algebra import pack
-from unpooled.maths.normal import latent, log_probit
+from unpooled.maths.normal import latent, log_probit, uniforms
 from unpooled.methods.causal_fi.settings import CausalFIContext
 from unpooled.protocol.records import Arrays, IncompleteColumn
 from unpooled.protocol.rows import Rows
@@ -169,7 +170,7 @@ def fill_levels(
     for place in places(layout):
         logs = _log_probabilities(_shifted(place, _predictors(place, steps, _design(rows, features)), shift))
         proposed = jax.nn.softmax(EVENLY * logs, axis=1)
-        reached = jnp.cumsum(proposed, axis=1)
+        reached = proposed @ np.tri(proposed.shape[1]).T
         drawn = jnp.sum(reached[:, :-1] < uniform[:, None], axis=1)
         seen = rows.seen[:, place.column.first] > 0.0
         level = jnp.where(seen, which(layout, place.column, rows), drawn)
@@ -199,31 +200,56 @@ def level_sums(
     design = _design(rows, rows.incomplete[:, layout.level_positions])
     width = design.shape[1]
     scores, grams = [], []
-    for place, one in zip(places(layout), jax.random.split(key, len(places(layout)) + 1), strict=False):
-        level = which(layout, place.column, rows)[:, None]
-        at_random = _predictors(place, steps, design)
-        predicted = _shifted(place, at_random, shift)
-        step = jnp.arange(predicted.shape[1])
-        active = use[:, None] * (level >= step)
-        drawn = latent(predicted, jnp.ones_like(predicted), level == step, one)
-        drawn = active * (drawn - predicted + at_random)
+    for place, active, drawn in _steps_taken(layout, steps, rows, use, shift, design, key):
         if place.column.kind == "count":
-            curve = _curve(predicted.shape[1])
-            scores.append(jnp.concatenate([drawn.sum(axis=1) @ design, drawn.sum(axis=0) @ curve]))
-            cross = design.T @ (active @ curve)
-            products = design.T @ (active.sum(axis=1)[:, None] * design)
-            own = curve.T @ (active.sum(axis=0)[:, None] * curve)
+            curve = _curve(len(active))
+            scores.append(jnp.concatenate([drawn.sum(axis=0) @ design, drawn.sum(axis=1) @ curve]))
+            cross = design.T @ (active.T @ curve)
+            products = design.T @ (active.sum(axis=0)[:, None] * design)
+            own = curve.T @ (active.sum(axis=1)[:, None] * curve)
             grams.append(jnp.block([[products, cross], [cross.T, own]]))
         else:
-            scores += [jnp.pad(drawn[:, j] @ design, (0, CURVE)) for j in range(place.steps)]
-            grams += [
-                jnp.pad(design.T @ (active[:, j, None] * design), (0, CURVE)) for j in range(1, place.steps)
-            ]
+            scores += list(jnp.pad(drawn @ design, ((0, 0), (0, CURVE))))
+            grams += [jnp.pad(design.T @ (one[:, None] * design), (0, CURVE)) for one in active[1:]]
     empty = jnp.zeros((0, width + CURVE))
     return {
         "score": jnp.stack(scores) if scores else empty,
         "gram": pack(jnp.stack(grams) if grams else empty[..., None] * empty[:, None, :]),
     }
+
+
+def _steps_taken(
+    layout: Layout, steps: Array, rows: Rows, use: Array, shift: Array | None, design: Array, key: Array
+) -> Iterator[tuple[Place, Float[Array, "s n"], Float[Array, "s n"]]]:
+    """For every column with levels: who takes part in its steps, and the latent variables of those who do."""
+    if not layout.discrete:
+        return
+    every = [_predictors(place, steps, design) for place in places(layout)]
+    at_random = jnp.concatenate(every, axis=1).T
+    shifted = [_shifted(place, one, shift) for place, one in zip(places(layout), every, strict=True)]
+    predicted = jnp.concatenate(shifted, axis=1).T
+    step = np.concatenate([np.arange(one.shape[1]) for one in every])[:, None]
+    level = jnp.concatenate(
+        [
+            jnp.broadcast_to(which(layout, place.column, rows), one.shape[::-1])
+            for place, one in zip(places(layout), every, strict=True)
+        ]
+    )
+    active, stops = use * (level >= step), level == step
+
+    def draw(number: Array) -> Float[Array, " n"]:
+        uniform = uniforms(jax.random.fold_in(key, number), len(use))
+        return latent(predicted[number], jnp.ones_like(use), stops[number], uniform) - predicted[number]
+
+    def at(number: Array, found: Float[Array, "s n"]) -> Float[Array, "s n"]:
+        # Few people reach the later steps of a count, and often nobody does.
+        taken = jnp.any(active[number] > 0.0)
+        return found.at[number].set(jax.lax.cond(taken, draw, lambda _: jnp.zeros_like(use), number))
+
+    drawn = active * (at_random + jax.lax.fori_loop(0, len(active), at, jnp.zeros_like(predicted)))
+    ends = np.cumsum([one.shape[1] for one in every])
+    for place, first, end in zip(places(layout), np.append(0, ends), ends, strict=False):
+        yield place, active[first:end], drawn[first:end]
 
 
 def _design(rows: Rows, features: Float[Array, "n b"]) -> Float[Array, "n p"]:
@@ -256,5 +282,7 @@ def _curve(steps: int) -> Float[Array, "s c"]:
 def _log_probabilities(predictors: Float[Array, "n s"]) -> Float[Array, "n l"]:
     """Log probability of every level: stop at its step after passing all earlier ones, or never stop."""
     none = jnp.zeros((len(predictors), 1))
-    passed = jnp.concatenate([none, jnp.cumsum(log_probit(-predictors), axis=1)], axis=1)
+    # A product with ones takes less to compile than a cumulative sum.
+    passed = log_probit(-predictors) @ np.tri(predictors.shape[1]).T
+    passed = jnp.concatenate([none, passed], axis=1)
     return passed + jnp.concatenate([log_probit(predictors), none], axis=1)

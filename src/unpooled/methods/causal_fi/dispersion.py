@@ -54,10 +54,9 @@ def log_densities(
     return jax.vmap(of_arm)(arms)
 
 
-def draw_dispersion(sums: Float[Array, "2 k"], key: Array) -> Float[Array, " 2"]:
-    """Draw the dispersion of each arm, evenly within the chosen cell of the fine grid."""
-    for_cell, for_place = jax.random.split(key)
-    logs = sums @ jnp.asarray(SPLINE).T + jnp.asarray(PRIOR)
-    chosen = jnp.asarray(FINE)[jax.random.categorical(for_cell, logs, axis=1)]
-    inside = jax.random.uniform(for_place, chosen.shape, minval=-0.5, maxval=0.5)
-    return jnp.exp(jnp.clip(chosen + inside * (FINE[1] - FINE[0]), POINTS[0], POINTS[-1]))
+def draw_dispersion(sums: Float[np.ndarray, "*c k"], rng: np.random.Generator) -> Float[np.ndarray, "*c"]:
+    """Draw dispersions, evenly within the chosen cell of the fine grid."""
+    logs = sums @ SPLINE.T + PRIOR
+    chosen = FINE[np.argmax(logs + rng.gumbel(size=logs.shape), axis=-1)]
+    inside = rng.uniform(-0.5, 0.5, chosen.shape)
+    return np.exp(np.clip(chosen + inside * (FINE[1] - FINE[0]), POINTS[0], POINTS[-1]))

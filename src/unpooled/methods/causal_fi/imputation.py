@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from unpooled.maths.normal import given_observed, latent, log_probit, solve
+from unpooled.maths.normal import choose, given_observed, latent, log_probit, solve
 from unpooled.methods.causal_fi.columns import EVENLY, Layout, fill_levels
 from unpooled.models.outcome_family import ClosedFamily, Gaussian
 from unpooled.protocol.records import Arrays
@@ -28,6 +28,8 @@ from unpooled.protocol.rows import Rows
 
 GRID = np.linspace(-6.0, 6.0, 33)[:-1]
 """Coarse grid of t, in sds of its distribution given x and the observed values."""
+ALONG = 16
+"""Values of s per proposal if the outcome has no nonlinear part and is not Gaussian."""
 FINER = 16
 """Number of points of the fine grid within the chosen cell of the coarse grid."""
 CERTAIN = 1e-10
@@ -36,6 +38,14 @@ GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 """Step of a Kronecker sequence, which spreads quasi-random numbers evenly over [0, 1)."""
 S, T, P = range(3)
 """Positions of s, t and p."""
+CHOICES = 5
+"""Uniform numbers per person by which a proposal and t are chosen."""
+
+
+def random_numbers(numbers: int) -> int:
+    """Uniform numbers per person that an imputation takes, if there are so many numeric columns: for levels,
+    choices, the latent variable, the missing numbers, and the noise of s, t and p."""
+    return 1 + CHOICES + 1 + numbers + 3
 
 
 class ProposedRows(NamedTuple):
@@ -102,13 +112,14 @@ class ObservedData(NamedTuple):
     """The noise variance of a number, or the dispersion of a count."""
     sign: Float[Array, " n"]
     """+1 for treated people, −1 for controls."""
-    curve: Callable[[Float[Array, " n"]], Float[Array, " n"]]
+    curve: Callable[[Float[Array, " n"]], Float[Array, " n"]] | None
+    """None if the outcome is linear; t is then of no consequence."""
 
 
 class ImputationDraw(NamedTuple):
     """The chosen proposal, the probit's latent variable, and the normals behind the missing numbers."""
 
-    proposal: Array
+    proposal: Int[Array, " n"]
     latent: Float[Array, " n"]
     standard: Float[Array, "n v"]
 
@@ -128,20 +139,20 @@ class GivenIndex(NamedTuple):
         return self.p + gain * (s - self.s), self.p_variance - gain * self.both
 
 
-def complete(proposals: Proposals, observed: ObservedData, key: Array) -> ImputationDraw:
-    """Draw missing levels and numbers given all observations."""
-    for_line, for_latent, for_u, for_noise = jax.random.split(key, 4)
+def complete(proposals: Proposals, observed: ObservedData, uniform: Float[Array, "n r"]) -> ImputationDraw:
+    """Draw missing levels and numbers given all observations, by `random_numbers` less the levels' own."""
     covariance = jnp.einsum("niu,nju->nij", proposals.root, proposals.root)
-    proposal, predictors, index, z_s = _choose(proposals, covariance, observed, for_line)
+    proposal, predictors, index, z_s = _choose(proposals, covariance, observed, uniform[:, :CHOICES])
     line = given_index(predictors, index)
     s, noise, _ = _outcome_evidence(observed, line, index, z_s)
     mean, variance = line.probit(s, noise)
-    drawn = latent(mean, jnp.sqrt(1.0 + variance), observed.sign > 0.0, for_latent)
+    drawn = latent(mean, jnp.sqrt(1.0 + variance), observed.sign > 0.0, uniform[:, CHOICES])
     # Matheron's rule: correct a draw from the prior by the residuals of its simulated observations.
     spread = jnp.stack([noise, jnp.full_like(index, CERTAIN), jnp.ones_like(index)], axis=1)
-    standard = jax.random.normal(for_u, (len(index), proposals.root.shape[2]))
+    normal = ndtri(uniform[:, CHOICES + 1 :])
+    errors, standard = normal[:, :3], normal[:, 3:]
     simulated = predictors.mean + jnp.einsum("niu,nu->ni", proposals.root, standard)
-    simulated = simulated + jnp.sqrt(spread) * jax.random.normal(for_noise, spread.shape)
+    simulated = simulated + jnp.sqrt(spread) * errors
     residual = jnp.stack([s, index, drawn], axis=1) - simulated
     total = covariance + jax.vmap(jnp.diag)(spread)
     corrected = standard + jnp.einsum("niu,ni->nu", proposals.root, solve(total, residual))
@@ -180,7 +191,7 @@ def _outcome_evidence(
     A Gaussian outcome minus its nonlinear part is a noisy observation of s. For other families s is proposed
     at `z_s` sds from its mean and weighted by the likelihood.
     """
-    bend = observed.curve(index)
+    bend = 0.0 if observed.curve is None else observed.curve(index)
     if isinstance(observed.family, Gaussian):
         s, total = observed.outcome - bend, line.s_variance + observed.noise
         return s, observed.noise, -0.5 * ((s - line.s) ** 2 / total + jnp.log(total))
@@ -191,16 +202,24 @@ def _outcome_evidence(
 
 
 def _choose(
-    proposals: Proposals, covariance: Array, observed: ObservedData, key: Array
-) -> tuple[Array, Predictors, Array, Array]:
-    """Choose a proposal and t given all observations: on a coarse grid of t, then on a fine one."""
-    for_grid, for_choice, for_finer, for_last = jax.random.split(key, 4)
+    proposals: Proposals, covariance: Array, observed: ObservedData, uniform: Float[Array, "n 5"]
+) -> tuple[Int[Array, " n"], Predictors, Array, Array]:
+    """Choose a proposal and t given all observations: on a coarse grid of t, then on a fine one.
+
+    Without a nonlinear part t has no influence, and there is no grid.
+    """
+    for_proposal, for_cell, for_place, for_finer, for_last = uniform.T
     people = jnp.arange(len(covariance))
     sd = jnp.sqrt(covariance[:, T, T] + CERTAIN)
-    # Each grid point has its own quasi-random s, from a distribution wider than its prior.
-    turned = proposals.left[:, None] + GOLDEN * jnp.arange(len(GRID))[:, None]
-    z_s = ndtri(jnp.clip(turned % 1.0, 1e-9, 1.0 - 1e-9)) / np.sqrt(EVENLY)
-    step = GRID[1] - GRID[0]
+    normal, bends, step = isinstance(observed.family, Gaussian), observed.curve is not None, GRID[1] - GRID[0]
+    cells = GRID if bends else np.zeros(1 if normal else ALONG)
+    coarse = cells[:, None] + step * for_place * bends
+    if normal:
+        z_s = jnp.zeros((len(proposals.mean), *coarse.shape))
+    else:
+        # Each cell has its own quasi-random s, from a distribution wider than its prior.
+        turned = proposals.left[:, None] + GOLDEN * jnp.arange(len(coarse))[:, None]
+        z_s = ndtri(jnp.clip(turned % 1.0, 1e-9, 1.0 - 1e-9)) / np.sqrt(EVENLY)
 
     def weigh(mean: Array, z_s: Array, z: Array) -> Array:
         predictors = Predictors(mean, covariance)
@@ -210,17 +229,25 @@ def _choose(
         mean, variance = line.probit(s, noise)
         return explained + log_probit(observed.sign * mean / jnp.sqrt(1.0 + variance)) - 0.5 * z**2
 
-    every = jax.vmap(jax.vmap(weigh, (None, 0, 0)), (0, 0, None))
-    coarse = GRID[:, None] + step * jax.random.uniform(for_grid, people.shape)
-    logs = (every(proposals.mean, z_s, coarse) + proposals.log_weight[:, None]).reshape(-1, len(people))
-    chosen = jnp.argmax(logs + jax.random.gumbel(for_choice, logs.shape), axis=0)
-    proposal, cell = chosen // len(GRID), chosen % len(GRID)
+    proposal = cell = jnp.zeros(len(people), int)
+    if z_s.shape[:2] != (1, 1):
+        every = jax.vmap(jax.vmap(weigh, (None, 0, 0)), (0, 0, None))
+        weights = _relative(every(proposals.mean, z_s, coarse) + proposals.log_weight[:, None], (0, 1))
+        proposal = choose(weights.sum(axis=1), for_proposal)
+        cell = choose(weights[proposal, :, people].T, for_cell)
     mean, z_s = proposals.mean[proposal, people], z_s[proposal, cell, people]
-    inside = (jnp.arange(FINER)[:, None] + jax.random.uniform(for_finer, people.shape)) / FINER - 0.5
+    predictors = Predictors(mean, covariance)
+    if not bends:
+        return proposal, predictors, mean[:, T], z_s
+    inside = (jnp.arange(FINER)[:, None] + for_finer) / FINER - 0.5
     finer = coarse[cell, people] + step * inside
-    logs = jax.vmap(lambda z: weigh(mean, z_s, z))(finer)
-    best = jnp.argmax(logs + jax.random.gumbel(for_last, logs.shape), axis=0)
-    return proposal, Predictors(mean, covariance), mean[:, T] + sd * finer[best, people], z_s
+    best = choose(_relative(jax.vmap(lambda z: weigh(mean, z_s, z))(finer), 0), for_last)
+    return proposal, predictors, mean[:, T] + sd * finer[best, people], z_s
+
+
+def _relative(logs: Array, axes: int | tuple[int, int]) -> Array:
+    """Weights in proportion to exp(logs), of which the largest along the axes is 1."""
+    return jnp.exp(logs - jnp.max(logs, axis=axes, keepdims=True))
 
 
 def shift_of(draw: Arrays, rows: Rows) -> Float[Array, "n u"] | None:

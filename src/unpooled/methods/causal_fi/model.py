@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from unpooled.maths.normal import latent, log_probit
+from unpooled.maths.normal import latent, log_probit, uniforms
 from unpooled.methods.causal_fi.columns import Layout
 from unpooled.methods.causal_fi.imputation import (
     CERTAIN,
@@ -27,6 +27,7 @@ from unpooled.methods.causal_fi.imputation import (
     log_likelihood,
     on_numbers,
     propose,
+    random_numbers,
     shift_of,
 )
 from unpooled.methods.causal_fi.structures import BendStructure, Parts, predictor
@@ -73,6 +74,11 @@ class ImputationModel(eqx.Module):
     layout: Layout
     family: ClosedFamily
 
+    @property
+    def linear(self) -> bool:
+        """Whether the outcome is linear in both arms."""
+        return self.structure.name == "linear"
+
     def arms(self, draw: Arrays, rows: Rows, u: Array) -> Float[Array, "n 2"]:
         """The predictor of the outcome in both arms."""
         of = partial(predictor, self.structure)
@@ -88,24 +94,27 @@ class ImputationModel(eqx.Module):
     def completed(self, draw: Arrays, rows: Rows, key: Array) -> Completed:
         """Draw u given all that is observed of a person; only people with missing values are imputed."""
         if rows.gaps is None:
-            return self._imputed(draw, rows, key)
-        for_gaps, for_latent = jax.random.split(key)
+            return self._imputed(draw, rows, uniforms(key, len(rows.present), self._random_numbers))
+        size = len(rows.gaps) * self._random_numbers
+        uniform = uniforms(key, size + len(rows.present))
         index = with_one(rows, rows.incomplete) @ draw["treatment"]
-        found = latent(index, jnp.ones_like(index), rows.treatment > 0.0, for_latent)
-        imputed = self._imputed(draw, rows.with_gaps(), for_gaps)
+        found = latent(index, jnp.ones_like(index), rows.treatment > 0.0, uniform[size:])
+        imputed = self._imputed(draw, rows.with_gaps(), uniform[:size].reshape(-1, self._random_numbers))
         complete = Completed(rows.incomplete, rows.incomplete, found)
         return jax.tree.map(lambda all_, some: all_.at[rows.gaps].set(some, mode="drop"), complete, imputed)
 
-    def _imputed(self, draw: Arrays, rows: Rows, key: Array) -> Completed:
+    @property
+    def _random_numbers(self) -> int:
+        return random_numbers(len(self.layout.numbers))
+
+    def _imputed(self, draw: Arrays, rows: Rows, uniform: Float[Array, "n r"]) -> Completed:
         """Draw u of people who may all have missing values."""
-        for_levels, for_rest = jax.random.split(key)
         arm, shift = rows.treatment.astype(int), shift_of(draw, rows)
-        uniforms = self._uniforms(jax.random.uniform(for_levels, rows.present.shape))
-        proposed = propose(self.layout, draw["confounders"], rows, uniforms, shift)
+        proposed = propose(self.layout, draw["confounders"], rows, self._strata(uniform[:, 0]), shift)
         parts = self._parts(draw["outcome"][arm], rows)
         observed = self._observed(draw, parts, rows)
         proposals = self._proposals(proposed, draw, parts, draw["offset"][arm], rows, shift)
-        found = complete(proposals, observed, for_rest)
+        found = complete(proposals, observed, uniform[:, 1:])
         u = proposed.u[found.proposal, jnp.arange(len(arm))]
         u = u + jnp.einsum("nuv,nv->nu", proposed.root, found.standard)
         return Completed(u, u if shift is None else u + on_numbers(self.layout, shift), found.latent)
@@ -144,8 +153,8 @@ class ImputationModel(eqx.Module):
     ) -> Float[Array, " n"]:
         """The same for people who may all have missing values, by quadrature over t."""
         shift = shift_of(draw, rows)
-        uniforms = self._uniforms(jnp.full(rows.present.shape, 0.5))
-        proposed = propose(self.layout, draw["confounders"], rows, uniforms, shift)
+        strata = self._strata(jnp.full(rows.present.shape, 0.5))
+        proposed = propose(self.layout, draw["confounders"], rows, strata, shift)
         parts = self._parts(draw["outcome"][arm], rows)
         proposals = self._proposals(proposed, draw, parts, draw["offset"][arm], rows, shift)
         covariance = jnp.einsum("niu,nju->nij", proposals.root, proposals.root)
@@ -191,10 +200,10 @@ class ImputationModel(eqx.Module):
             self.family.seen(rows.outcome),
             draw["noise"][arm],
             2.0 * rows.treatment - 1.0,
-            lambda index: curve(parts.shape, index, draw["bend"][arm]),
+            None if self.linear else lambda index: curve(parts.shape, index, draw["bend"][arm]),
         )
 
-    def _uniforms(self, within: Float[Array, " n"]) -> Float[Array, "i n"]:
+    def _strata(self, within: Float[Array, " n"]) -> Float[Array, "i n"]:
         """Stratified uniform numbers, one per proposal; a single one if everything is Gaussian."""
         one = not self.layout.discrete and isinstance(self.family, Gaussian)
         count = 1 if one else PROPOSALS

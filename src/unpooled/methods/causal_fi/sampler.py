@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from unpooled.maths.streams import key_data, stream
@@ -15,7 +13,6 @@ from unpooled.methods.causal_fi.structures import BendStructure
 from unpooled.models.effects import BOOTSTRAP, average_effects
 from unpooled.models.outcome_family import ClosedFamily, Gaussian
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
-from unpooled.protocol.batch import one_by_one
 from unpooled.protocol.records import Arrays, AverageEffects, Draws, Parameters
 
 SENT = ("confounders", "treatment", "outcome", "bend", "noise")
@@ -68,17 +65,17 @@ class AugmentationSampler(NamedTuple):
         draws: Draws | None = None,
     ) -> Procedure[tuple[Chain, Arrays, AverageEffects | None]]:  # fmt: skip
         """One round: the next state, the sites' sums and, in the same round, average effects of `draws`."""
-        groups = jnp.asarray(structure.groups(self.sizes.all))
-        setting = Setting(self.layout, self.family, groups, self.sizes.sites > 1, jnp.asarray(self.column))
-        keys = self._keys(use, number, 2 * len(fold))
-        asked = ask(f"augmentation/{structure.name}", self._question(chains, fold, keys[: len(fold)]))
+        groups = structure.groups(self.sizes.all)
+        setting = Setting(self.layout, self.family, groups, self.sizes.sites > 1, self.column)
+        rng = stream(self.seed, "sweeps", use, number)
+        keys = key_data(rng, len(fold))
+        asked = ask(f"augmentation/{structure.name}", self._question(chains, fold, keys))
         if draws is None:
             reply, effects = (yield from asked), None
         else:
             reply, effects = yield from side_by_side(asked, self.effects(structure, draws))
         sums = {**reply.summed, **reply.per_site}
-        following = one_by_one(advance, (chains, sums, keys[len(fold) :]), setting, often=False)
-        return jax.tree.map(np.asarray, following), sums, effects
+        return advance(chains, sums, setting, rng), sums, effects
 
     def effects(self, structure: BendStructure, draws: Draws) -> Procedure[AverageEffects]:
         """The sites' average effects under each draw."""
@@ -112,7 +109,7 @@ class AugmentationSampler(NamedTuple):
     def draws(self, chains: Chain, use: int, number: int) -> Draws:
         """The states of all chains as draws: shared parameters, and each site's offsets."""
         count = len(chains.noise)
-        keys = self._keys(use + 1, number, count)
+        keys = key_data(stream(self.seed, "sweeps", use + 1, number), count)
         return Draws(
             {**{name: getattr(chains, name) for name in SENT}, "key": keys},
             {"offset": chains.offset, **self._shifts(count)},
@@ -121,6 +118,3 @@ class AugmentationSampler(NamedTuple):
     def _shifts(self, count: int) -> Arrays:
         """The shifts repeated for a batch of questions or draws; empty if there are none."""
         return {} if self.shift is None else {"shift": np.repeat(self.shift[None], count, axis=0)}
-
-    def _keys(self, use: int, number: int, count: int) -> np.ndarray:
-        return key_data(stream(self.seed, "sweeps", use, number), count)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from unpooled.disclosure.effective_people import effective_people, enough, spread_out
 from unpooled.disclosure.limits import FOLD_CELLS
-from unpooled.maths.linear_algebra import pack
+from unpooled.maths.linear_algebra import pack, weighted_gram
 from unpooled.methods.causal_fi.columns import level_sums
 from unpooled.methods.causal_fi.dispersion import log_densities
 from unpooled.methods.causal_fi.imputation import shift_of
@@ -71,8 +71,7 @@ class Augmentation(Stage):
 
     def _straight(self, draw: Arrays) -> jax.Array:
         """Which arms are linear: all if the structure is, else those without a bend."""
-        linear = self.model.structure.name == "linear"
-        return jnp.ones(2) if linear else (draw["bend"] == 0.0).astype(float)
+        return jnp.ones(2) if self.model.linear else (draw["bend"] == 0.0).astype(float)
 
     def _redrawn(
         self, rows: Rows, column: jax.Array, found: Completed, straight: jax.Array
@@ -96,7 +95,7 @@ class Augmentation(Stage):
         allowed = jnp.all(enough(contributions, rows.least) == 1.0, axis=(1, 2))
         allowed &= (group.sum(axis=1) >= fewest) & (jnp.asarray(numbers)[jnp.argmax(holes)] == column)
         group = group * (allowed * straight)[:, None]
-        products = pack(jnp.einsum("an,nb,nc->abc", group, h, h))
+        products = pack(weighted_gram(group, h))
         return {"redrawn": products}, {"redrawn_sites": group @ h}
 
     def _confounders(self, draw: Arrays, rows: Rows, u: jax.Array, use: jax.Array, key: jax.Array) -> Arrays:
@@ -134,8 +133,8 @@ class Augmentation(Stage):
         response = working.residual + jnp.sum(slopes * mode["outcome"][arm], axis=1) + mode["offset"][arm]
         weights = arms * working.weight
         summed = {
-            "outcome": pack(jnp.einsum("an,nb,nc->abc", weights, slopes, slopes)),
-            "score": jnp.einsum("an,n,nb->ab", weights, response, slopes),
+            "outcome": pack(weighted_gram(weights, slopes)),
+            "score": (weights * response) @ slopes,
             "square": weights @ response**2,
             "misfit": arms @ (outcome - family.mean(own)) ** 2,
             "used": arms.sum(axis=1),

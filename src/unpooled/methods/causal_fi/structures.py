@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -89,6 +88,11 @@ class Linear:
         return linear
 
 
+def _softplus(at: Array) -> Array:
+    """log(1 + exp(x)), in half of the operations of `jax.nn.softplus`, which also serves infinite values."""
+    return jnp.maximum(at, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(at)))
+
+
 class Softplus:
     """η = aᵀg ± ρ[sp((γᵀz + c)/ρ) − sp(c/ρ)]: one bend with slope γ, location c and width ρ.
 
@@ -106,7 +110,7 @@ class Softplus:
 
     def curve(self, shape: Array, index: Array, bend: Array) -> Array:
         place, width = shape[0], KNEE * jnp.exp(shape[1])
-        return bend * width * (jax.nn.softplus((index + place) / width) - jax.nn.softplus(place / width))
+        return bend * width * (_softplus((index + place) / width) - _softplus(place / width))
 
     def start(self, linear: np.ndarray, bend: float, far: float, rng: np.random.Generator) -> np.ndarray:
         # A softplus with final slope γ has an average slope of γ/2.
