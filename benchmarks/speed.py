@@ -2,6 +2,8 @@
 
     python benchmarks/speed.py readme ihdp --ihdp FOLDER --repeat 3
     python benchmarks/speed.py --list
+    python benchmarks/speed.py fedci-3x1000 fedci-3x10000 bcf-3x10000 --output speed.json
+    python benchmarks/speed.py --plot speed.png --output speed.json   # a figure of what was measured so far
     PYTHONPATH=../earlier/src python benchmarks/speed.py readme      # an earlier version, for comparison
 
 Every measurement is a process of its own. "Cold" starts with an empty compilation cache and ends with the
@@ -266,6 +268,40 @@ def apart(name: str, options: argparse.Namespace) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+NAMES = {"fedci": "FedCI", "bcf": "BCF (stochtree)", "causal_forest": "causal forest (econml)"}
+
+
+def plot(found: dict[str, dict[str, float]], path: Path) -> None:
+    """CPU seconds of a first fit against people at three sites, and against sites of 1,000 people."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import numpy as np
+    from matplotlib import pyplot as plt
+
+    figure, both = plt.subplots(1, 2, figsize=(9.0, 3.6), layout="constrained", sharey=True)
+    kept = {
+        (name, *map(int, size.split("x"))): one["cold"]
+        for name, size, one in ((*case.rpartition("-")[::2], one) for case, one in found.items())
+        if name in NAMES
+    }
+    for name, words in NAMES.items():
+        rows = sorted((3 * n, cost) for (method, m, n), cost in kept.items() if method == name and m == 3)
+        sites = sorted((m, cost) for (method, m, n), cost in kept.items() if method == name and n == 1_000)
+        for axes, points, named in ((both[0], rows, words), (both[1], sites, words)):
+            if len(points) > 1:
+                x, y = np.array(points).T
+                slope = np.log(y[-1] / y[-2]) / np.log(x[-1] / x[-2])
+                axes.plot(x, y, marker="o", label=f"{named}: last slope {slope:.2f}")
+    both[0].set(xlabel="people, at three sites", ylabel="CPU seconds, first fit")
+    both[1].set(xlabel="sites of 1,000 people")
+    for axes in both:
+        axes.set(xscale="log", yscale="log")
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=150)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -275,6 +311,8 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--ihdp", type=Path, default=Path("ihdp"), help="folder of the IHDP files")
     parser.add_argument("--warm", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--output", type=Path, help="file to which the measurements are added, as JSON")
+    parser.add_argument("--plot", type=Path, help="file for a figure of the measurements in --output")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.list:
@@ -289,6 +327,12 @@ def main() -> None:
         runs = [apart(name, options) for _ in range(options.repeat)]
         cells = [f"{key} {median(run[key] for run in runs):.4g}" for key in SPENT if key in runs[0]]
         print(f"{name:24s}", ", ".join(cells), flush=True)
+        if options.output:
+            known = json.loads(options.output.read_text()) if options.output.exists() else {}
+            known[name] = {key: median(run[key] for run in runs) for key in runs[0]}
+            options.output.write_text(json.dumps(known, indent=1))
+    if options.plot:
+        plot(json.loads(options.output.read_text()), options.plot)
 
 
 if __name__ == "__main__":
