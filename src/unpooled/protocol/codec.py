@@ -97,7 +97,8 @@ def _unpack(code: int, payload: bytes) -> object:
         dtype, shape = msgpack.unpackb(payload[1 : 1 + length])
         if dtype not in _DTYPES:
             raise _undecodable("an array with an unknown dtype")
-        return np.frombuffer(payload, dtype=dtype, offset=1 + length).reshape(shape)
+        # A copy is aligned in memory: the last digit of a sum may depend on it.
+        return np.frombuffer(payload, dtype=dtype, offset=1 + length).reshape(shape).copy()
     inner = msgpack.unpackb(payload, ext_hook=_unpack, strict_map_key=False)
     if code == _TUPLE:
         return tuple(inner)

@@ -55,6 +55,8 @@ SEPARATING = 5
 
 MOST_SHAPE = 5.0
 """Skewness and kurtosis are clipped to this size."""
+SMALLEST = 1e-70
+"""Standard deviations whose fourth powers are still far from zero."""
 
 
 def answer(site: Site, question: Message) -> Reply:
@@ -236,7 +238,7 @@ def _shape(table: Profile) -> np.ndarray:
     """
     sd, features = table.sd, np.arange(table.features)
     many = np.array([counts is None for counts in table.values], dtype=bool)
-    many &= sd > 1e-10 * table.largest
+    many &= sd > np.maximum(1e-10 * table.largest, SMALLEST)
     chosen = features[many[features]]
     third, fourth = table.powers[1:, chosen] / table.people
     found = np.zeros((2, table.features))

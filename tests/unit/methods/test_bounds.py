@@ -86,7 +86,7 @@ def test_every_stage_bounds_the_hyperparameters_in_its_question() -> None:
     one, other = (stages[name] for name in ("projection", "isotropic"))
     start = _start(one)
     far = start | {"length": np.full_like(start["length"], -9.0)}
-    for stage in (one, stages["effect/projection"], Subsampled(one)):
+    for stage in (one, stages["effect/projection"], Subsampled(one, 1)):
         check_parameters(stage, Parameters(_one(start)))
         _refused(stage, _one(far), "'length' out of bounds")
     held_out = stages["held_out"]

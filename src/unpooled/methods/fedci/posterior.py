@@ -129,7 +129,9 @@ def _combination(direction: np.ndarray, size: int) -> Float[np.ndarray, " p"]:
 
 
 def _at(batch: T, index: int) -> T:
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[index], batch)
+    """One of a batch, with arrays in one layout: the last digit of a sum may depend on the layout, and a
+    resumed study must ask the same questions."""
+    return jax.tree.map(lambda leaf: np.require(np.asarray(leaf)[index], requirements="CA"), batch)
 
 
 def _stacked(several: list[T]) -> T:
