@@ -57,11 +57,11 @@ class Posterior(NamedTuple):
 def posteriors(evidence: Evidence, free: Arrays, fixed: Arrays, statistics: Statistics) -> list[Posterior]:
     """The posterior under each θ of a batch."""
     each = [_at((free, fixed, statistics), i) for i in range(len(fixed["propensity"]))]
-    structure, found = evidence.structure, []
+    structure, sums_of, found = evidence.structure, evidence.sums, []
     prior, log_prior, _ = prior_and_slopes(structure, free, fixed, structure.zero_slopes(len(each)))
     for i, (own, known, told) in enumerate(each):
         direction = _combination(known["propensity"], structure.width)
-        sums = with_combination(evidence.sums(own, told), direction)
+        sums = with_combination(sums_of(own, told), direction)
         found.append(Posterior(posterior(sums, _at(prior, i)), float(log_prior[i]), direction))
     return found
 
@@ -71,11 +71,11 @@ def value_and_slopes(
 ) -> tuple[np.ndarray, Arrays, Statistics]:
     """F and its gradients with respect to θ and the statistics, for a batch of θ."""
     fitted = posteriors(evidence, free, fixed, statistics)
-    of_priors, direct, cotangents = [], [], []
+    of_priors, direct, cotangents, sums_slopes = [], [], [], evidence.sums_slopes
     for i, one in enumerate(fitted):
         of_sums, of_prior = evidence_slopes(one.regression)
         of_sums = without_combination(of_sums, one.propensity)
-        own, told = evidence.sums_slopes(*_at((free, statistics), i), of_sums)
+        own, told = sums_slopes(*_at((free, statistics), i), of_sums)
         of_priors.append(of_prior)
         direct.append(own)
         cotangents.append(jax.tree.map(np.negative, told))
