@@ -44,7 +44,7 @@ def map_sites(function: Callable[..., Result], *by_site: Array) -> Result:
 
 @jax.custom_vjp
 def weighted_gram(weights: Array, features: Array) -> Array:
-    """Σ_n w_an φ_n φ_nᵀ for several sets of weights [a, n], [a, f, f]; the weights count as constants.
+    """Σ_n w_an φ_n φ_nᵀ for several sets of weights [a, n], [a, f, f].
 
     The derivative is written out: it takes half the products that JAX would compute.
     """
@@ -58,8 +58,10 @@ def _gram_forward(weights: Array, features: Array) -> tuple[Array, tuple[Array, 
 def _gram_backward(kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
     weights, features = kept
     both = cotangent + jnp.swapaxes(cotangent, 1, 2)
-    slopes = sum(one[:, None] * (features @ each) for one, each in zip(weights, both, strict=True))
-    return jnp.zeros_like(weights), jnp.asarray(slopes)
+    products = [features @ each for each in both]
+    of_weights = jnp.stack([0.5 * jnp.sum(each * features, axis=1) for each in products])
+    slopes = sum(one[:, None] * each for one, each in zip(weights, products, strict=True))
+    return of_weights, jnp.asarray(slopes)
 
 
 weighted_gram.defvjp(_gram_forward, _gram_backward)

@@ -91,7 +91,7 @@ class FeatureEvidence(Evidence):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         features = self.structure.features(parameters.free, rows.covariates)
         weights, factor = self._masks(features, rows, in_use(rows, parameters.fixed))
-        gram = weighted_gram(weights, features)
+        gram = weighted_gram(jax.lax.stop_gradient(weights), features)
         gram = gram * factor[:, :, None] * factor[:, None, :]
         moment = (weights * rows.outcome) @ features * factor
         square = weights @ rows.outcome**2
@@ -162,6 +162,8 @@ class KernelEvidence(Evidence):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         free = parameters.free
         weights = in_use(rows, parameters.fixed)
+        if self.diagonal and not rows.least:
+            return self._by_arm(free, rows, weights)
         design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]
         stacked = jnp.concatenate([design, (rows.outcome * weights)[:, None]], axis=1)
         whitened, log_determinant = self.whiten(free, rows, weights, stacked)
@@ -180,6 +182,25 @@ class KernelEvidence(Evidence):
                 "log": log_determinant,
             },
             {"gram": site_gram, "moment": moment.reshape(2, size)[:, 0]},
+        )
+
+    def _by_arm(self, free: Arrays, rows: Rows, weights: Array) -> Statistics:
+        """The statistics if R is diagonal and nothing is left out, without the zeros of the other arm."""
+        features = self.structure.features(free, rows.covariates)
+        variance = self.variance(free, rows, weights)
+        arms = arm_indicators(rows.treatment).T * weights / variance
+        grams = weighted_gram(arms, features)
+        moment = (arms * rows.outcome) @ features
+        none = jnp.zeros_like(grams[0, 0])
+        first = jnp.stack([jnp.stack([grams[0, 0], none]), jnp.stack([none, grams[1, 0]])])
+        return Statistics(
+            {
+                "gram": pack(jsl.block_diag(*grams)),
+                "moment": moment.reshape(-1),
+                "square": jnp.sum(arms @ rows.outcome**2),
+                "log": jnp.sum(jnp.log(variance)),
+            },
+            {"gram": first, "moment": moment[:, 0]},
         )
 
     def _gram(self, whitened: Float[Array, "n q"]) -> Float[Array, "q q"]:
@@ -222,14 +243,16 @@ class KernelEvidence(Evidence):
         """σ²_w plus a jitter that keeps K_obs positive definite as the noise approaches zero."""
         return arm_indicators(treatment) @ jnp.exp(2.0 * free["noise"]) + 1e-8
 
+    def variance(self, free: Arrays, rows: Rows, weights: Array) -> Float[Array, " n"]:
+        """The diagonal of R; 1 for rows that are not in use."""
+        scale = arm_indicators(rows.treatment) @ jnp.diagonal(self.structure.arm_covariance(free))
+        remainder = self.structure.remainder_diagonal(free, rows.covariates)
+        return jnp.where(weights > 0, self.noise(free, rows.treatment) + scale * remainder, 1.0)
+
     def whiten(self, free: Arrays, rows: Rows, weights: Array, columns: Array) -> tuple[Array, Array]:
         """R^{−½}·columns and log|R|."""
         if self.diagonal:
-            scale = arm_indicators(rows.treatment) @ jnp.diagonal(self.structure.arm_covariance(free))
-            variance = self.noise(free, rows.treatment) + scale * self.structure.remainder_diagonal(
-                free, rows.covariates
-            )
-            variance = jnp.where(weights > 0, variance, 1.0)
+            variance = self.variance(free, rows, weights)
             return columns / jnp.sqrt(variance)[:, None], jnp.sum(jnp.log(variance))
         root = jnp.linalg.cholesky(self.observed_covariance(free, rows, weights))
         whitened = jsl.solve_triangular(root, columns, lower=True)
