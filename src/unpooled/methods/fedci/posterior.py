@@ -131,7 +131,7 @@ def _combination(direction: np.ndarray, size: int) -> Float[np.ndarray, " p"]:
 def _at(batch: T, index: int) -> T:
     """One of a batch, with arrays in one layout: the last digit of a sum may depend on the layout, and a
     resumed study must ask the same questions."""
-    return jax.tree.map(lambda leaf: np.require(np.asarray(leaf)[index], requirements="CA"), batch)
+    return jax.tree.map(lambda leaf: np.require(np.asarray(leaf)[index], requirements=["C", "A"]), batch)
 
 
 def _stacked(several: list[T]) -> T:
