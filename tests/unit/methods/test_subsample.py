@@ -26,6 +26,19 @@ def test_sites_up_to_about_twice_what_is_kept_are_not_thinned() -> None:
     assert subsample.share([50, subsample.LARGE + 1]) < 1.0
 
 
+@pytest.mark.parametrize("people", [subsample.KEPT + 1, 2 * subsample.KEPT])
+def test_nobody_alone_is_left_out_of_a_subsample(people: int) -> None:
+    rng = np.random.default_rng(2)
+    rows = make_rows(
+        rng.normal(size=(people, 1)), np.arange(people) % 2, rng.normal(size=people),
+        fold=np.zeros(people), site=0,
+    )  # fmt: skip
+    asked = Parameters(EVIDENCE.structure.start(np.ones((2, 1)), np.ones(2)), {"fold": np.array(-1)})
+    found = subsample.Subsampled(EVIDENCE, 1).statistics(asked, rows)
+    assert float(found.per_site["gram"][:, 0].sum()) == pytest.approx(people)
+    assert subsample.share([people, 9 * people]) == pytest.approx((people + subsample.KEPT) / (10 * people))
+
+
 def test_coordinator_and_sites_agree_on_whether_a_site_is_large() -> None:
     """Sites know the size of the largest site as a multiple only."""
     assert subsample.LARGE % ROUNDED == 0

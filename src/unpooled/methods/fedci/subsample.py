@@ -57,7 +57,7 @@ def share(counts: Sequence[int]) -> float:
     every = interval(len(counts), sum(counts))
     if every == 1 and not is_large(max(counts)):
         return 1.0
-    return sum(min(n, KEPT) for n in counts[::every]) / sum(counts)
+    return sum(n if n <= 2 * KEPT else KEPT for n in counts[::every]) / sum(counts)
 
 
 def drawn(rows: Rows) -> Int[Array, " k"]:
@@ -109,7 +109,8 @@ class Subsampled(Stage):
         return jax.lax.cond(taken, lambda: self._own(parameters, rows), lambda: nothing)
 
     def _own(self, parameters: Parameters, rows: Rows) -> Statistics:
-        if rows.present.shape[0] <= KEPT:
+        # With fewer than twice as many people, everybody's sums minus those of the subsample would be of few.
+        if rows.present.shape[0] <= 2 * KEPT:
             return self.evidence.statistics(parameters, rows)
         kept = drawn(rows)
         subsample = jax.tree.map(lambda leaf: leaf[kept] if leaf.ndim else leaf, rows)
