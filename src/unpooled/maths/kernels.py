@@ -84,24 +84,37 @@ def waves(size: int) -> Float[np.ndarray, "m m"]:
     return np.sqrt(np.where(order == 0, 1.0, 2.0) / max(size, 1)) * np.cos(np.pi * order * place)
 
 
-def _whiten(inner: Float[Array, "m m"], cross: Float[Array, "m n"]) -> Float[Array, "n m"]:
+def _whitening(inner: Float[Array, "m m"]) -> Float[Array, "m m"]:
+    """W with φ(x) = Wᵀk(u, x), from K_uu."""
     # Any orthogonal mixture of the inducing inputs gives the same q. Without one, many features are bumps
     # that only the people nearby contribute to; to a wave over all inputs most people contribute.
     mixture = jnp.asarray(waves(inner.shape[0]))
     mixed = mixture @ (inner + JITTER * jnp.eye(inner.shape[0])) @ mixture.T
     # L⁻¹ times the small mixture, then one product with all people: a solve for every person takes longer.
-    return cross.T @ jsl.solve_triangular(jnp.linalg.cholesky(mixed), mixture, lower=True).T
+    return jsl.solve_triangular(jnp.linalg.cholesky(mixed), mixture, lower=True).T
 
 
-def inducing_features(family: Family, inputs: Array, inducing: Array, length: Array) -> Float[Array, "n m"]:
+def inducing_basis(family: Family, inducing: Array, length: Array) -> Float[Array, "m m"]:
+    """What `inducing_features` of all people have in common."""
+    return _whitening(kernel_matrix(family, inducing, inducing, length))
+
+
+def inducing_features(
+    family: Family, inputs: Array, inducing: Array, length: Array, basis: Array | None = None
+) -> Float[Array, "n m"]:
     """φ(x) for inducing inputs in the space of the covariates."""
-    inner = kernel_matrix(family, inducing, inducing, length)
-    return _whiten(inner, kernel_matrix(family, inducing, inputs, length))
+    basis = inducing_basis(family, inducing, length) if basis is None else basis
+    return kernel_matrix(family, inducing, inputs, length).T @ basis
+
+
+def line_basis(family: Family, grid: Array, length: Array) -> Float[Array, "m m"]:
+    """What `line_features` of all people have in common."""
+    return _whitening(correlation(family, ((grid[:, None] - grid[None, :]) / length) ** 2))
 
 
 def line_features(
-    family: Family, index: Float[Array, " n"], grid: Array, length: Array
+    family: Family, index: Float[Array, " n"], grid: Array, length: Array, basis: Array | None = None
 ) -> Float[Array, "n m"]:
     """φ(z) for a function of one variable z, with inducing inputs on a fixed grid."""
-    inner = correlation(family, ((grid[:, None] - grid[None, :]) / length) ** 2)
-    return _whiten(inner, correlation(family, ((grid[:, None] - index[None, :]) / length) ** 2))
+    basis = line_basis(family, grid, length) if basis is None else basis
+    return correlation(family, ((grid[:, None] - index[None, :]) / length) ** 2).T @ basis

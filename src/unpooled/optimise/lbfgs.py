@@ -11,11 +11,10 @@ import numpy as np
 from scipy.optimize import minimize
 
 from unpooled.errors import FitError
-from unpooled.optimise.objective import Minima, evaluate, flatten, ravel
+from unpooled.optimise.objective import Differentiable, Minima, evaluate, flatten, ravel
 from unpooled.optimise.procedure import Procedure, noted
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays
-from unpooled.protocol.stage import Objective
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class _AskTell:
 
 
 def lbfgs(
-    name: str, objective: Objective, starts: Arrays, axes: np.ndarray, fixed: Arrays, stopping: Stopping,
+    name: str, objective: Differentiable, starts: Arrays, axes: np.ndarray, fixed: Arrays, stopping: Stopping,
     box: Box | None = None,
 ) -> Procedure[Minima]:  # fmt: skip
     """Minimise a batch of problems in lockstep; one evaluation of all problems is one pair of exchanges.

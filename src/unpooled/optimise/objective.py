@@ -9,15 +9,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from unpooled.optimise.procedure import Procedure, ask, vjp
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
-from unpooled.protocol.stage import Objective
+
+
+class Differentiable(Protocol):
+    """What `evaluate` needs of an objective; see `Objective`."""
+
+    one_exchange: ClassVar[bool]
+
+    def value_and_slopes(
+        self, free: Arrays, fixed: Arrays, statistics: Statistics
+    ) -> tuple[Array | np.ndarray, Arrays, Statistics]:
+        """F and its gradients with respect to θ and S, for a batch of θ and their statistics."""
+        ...
 
 
 class Evaluation(NamedTuple):
@@ -28,7 +40,7 @@ class Evaluation(NamedTuple):
     statistics: Statistics
 
 
-def evaluate(name: str, objective: Objective, free: Arrays, fixed: Arrays) -> Procedure[Evaluation]:
+def evaluate(name: str, objective: Differentiable, free: Arrays, fixed: Arrays) -> Procedure[Evaluation]:
     """J and its gradient for a batch of θ: in one exchange if `objective.one_exchange`, otherwise in two."""
     parameters = Parameters(free, fixed)
     if objective.one_exchange:
@@ -49,7 +61,7 @@ DIFFERENCE = 1e-3
 
 
 def curvature(
-    name: str, objective: Objective, free: Arrays, fixed: Arrays, *, two_sided: bool
+    name: str, objective: Differentiable, free: Arrays, fixed: Arrays, *, two_sided: bool
 ) -> Procedure[np.ndarray]:
     """The Hessian of J at one θ, by finite differences of exact gradients, all in one batch.
 

@@ -48,10 +48,18 @@ class Rows(eqx.Module):
         """The rows in which a value is missing; all rows if any may have a gap."""
         if self.gaps is None:
             return self
-        by_row = ("covariates", "treatment", "outcome", "fold", "incomplete", "seen")
-        chosen = {name: getattr(self, name)[self.gaps] for name in by_row}
-        present = self.present.at[self.gaps].get(mode="fill", fill_value=0.0)
-        return replace(self, **chosen, present=present, gaps=None, more_folds=None)
+        chosen = {name: value[self.gaps] for name, value in self.by_row().items()}
+        chosen["present"] = self.present.at[self.gaps].get(mode="fill", fill_value=0.0)
+        return self.having(chosen)
+
+    def by_row(self) -> dict[str, Array]:
+        """The arrays that have the rows as their first axis."""
+        names = ("covariates", "treatment", "outcome", "present", "fold", "incomplete", "seen")
+        return {name: getattr(self, name) for name in names}
+
+    def having(self, by_row: dict[str, Array]) -> Rows:
+        """Other rows of the same site, with these arrays; further draws of the folds are left out."""
+        return replace(self, **by_row, gaps=None, more_folds=None)
 
     def own_key(self, key: Array) -> Array:
         """A key of this site's own. All of the salt counts: from draws of known weights, who tries every salt

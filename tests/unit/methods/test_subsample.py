@@ -10,6 +10,7 @@ import unpooled as up
 from oracle.world import scaling_of
 from unpooled.data.simulation import simulate
 from unpooled.methods.fedci import METHOD, laplace, subsample
+from unpooled.optimise import lbfgs
 from unpooled.protocol.records import ROUNDED, Parameters
 from unpooled.protocol.rows import make_rows
 
@@ -131,7 +132,7 @@ def test_the_thinned_fit_is_everybodys_fit(monkeypatch: pytest.MonkeyPatch) -> N
 
 def _not_at_all(name, evidence, start, hessian, fixed, tolerance):
     """A refinement that stays where it starts."""
-    stay = subsample.Stopping(1, tolerance)
+    stay = lbfgs.Stopping(1, tolerance)
     one, problem = ({k: np.asarray(v)[None] for k, v in tree.items()} for tree in (start, fixed))
     axes = 1e-12 * np.eye(len(hessian))[None]
-    return (yield from subsample.lbfgs(name, evidence, one, axes, problem, stay))
+    return (yield from lbfgs.lbfgs(name, evidence, one, axes, problem, stay))

@@ -16,12 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from unpooled.maths.blocks import sum_over_blocks
 from unpooled.maths.compilation import Program
 from unpooled.maths.covariance import between_arms
 from unpooled.maths.linear_algebra import forward
 from unpooled.methods.fedci.bounds import WEIGHTS
 from unpooled.methods.fedci.mixture import mix
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators
+from unpooled.methods.fedci.subsample import is_large
 from unpooled.models.effects import REVEALS, average, bootstrap_weights
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
@@ -205,6 +207,8 @@ class GaussianProcessAverage(Stage):
         draws = WeightDraws(parameters.free, fixed["beta"], parameters.per_site["site_shift"])
         key = rows.own_key(jax.random.wrap_key_data(fixed["key"]))
         for_noise, for_weights = jax.random.split(key)
+        if is_large(len(rows.present)) and not rows.least:
+            return Statistics(per_site=self._of_many(draws, rows, for_noise, for_weights))
         # One average over the site's people, and for each draw one over their population.
         count = len(fixed["beta"])
         weights = jnp.concatenate([rows.present[None], bootstrap_weights(for_weights, rows, (count,))])
@@ -217,6 +221,29 @@ class GaussianProcessAverage(Stage):
             "population": average(effects, weights[1:], rows) + jnp.sqrt(variance[1:]) * noise,
         }
         return Statistics(per_site=found)
+
+    def _of_many(self, draws: WeightDraws, rows: Rows, for_noise: Array, for_weights: Array) -> Arrays:
+        """The averages of a large site from sums over its people.
+
+        A mean with the random weights of a Bayesian bootstrap is normal if people are many. Its mean and
+        variance, and the expected squares of the weights, are known, so that no weights are drawn.
+        """
+
+        def of_block(draws: WeightDraws, block: tuple[Array, Array]) -> tuple[Array, ...]:
+            covariates, present = block
+            effects, variance = conditional_effect(self.evidence, draws, rows, covariates)
+            return effects @ present, effects**2 @ present, variance @ present
+
+        total, squares, remainder = sum_over_blocks(of_block, draws, (rows.covariates, rows.present))
+        people = rows.present.sum()
+        mean, pairs = total / people, people * (people + 1.0)
+        spread = jnp.maximum(squares - people * mean**2, 0.0) / pairs
+        noise = jax.random.normal(for_noise, mean.shape)
+        across = jax.random.normal(for_weights, mean.shape)
+        return {
+            "sample": mean + jnp.sqrt(remainder) / people * noise,
+            "population": mean + jnp.sqrt(spread) * across + jnp.sqrt(2.0 * remainder / pairs) * noise,
+        }
 
     def bounds(self) -> Bounds:
         return {**self.evidence.structure.bounds(), **WEIGHTS}

@@ -13,9 +13,11 @@ from unpooled.methods.expected import Course, Expected, evaluated, keys, numbers
 from unpooled.methods.fedci.held_out import PREDICTIVE_DRAWS
 from unpooled.methods.fedci.laplace import FEWER
 from unpooled.methods.fedci.posterior import prior_and_slopes_of
+from unpooled.methods.fedci.refinement import REFINEMENT
+from unpooled.methods.fedci.refinement import STRETCH as REFINED
 from unpooled.methods.fedci.settings import FedCISettings
 from unpooled.methods.fedci.stages import Evidence
-from unpooled.methods.fedci.subsample import REFINEMENT, subsampled
+from unpooled.methods.fedci.subsample import subsampled
 from unpooled.optimise.minimise import STRETCH
 from unpooled.protocol.records import Arrays, Parameters
 
@@ -63,7 +65,8 @@ def expected(
             questions += _drawn(name, shape, work[name], settings.draws, large=large)
             rounds.append(2 * spent)
         # Ridge; minimisation; weights of the structures; Hessian; refinement; draws; effects.
-        total = 1 + max(rounds) + bool(folds) + 2 + 2 * REFINEMENT * large + (1 if large else 2) + 1
+        refined = 2 * (REFINEMENT + REFINEMENT // REFINED - 1) * large
+        total = 1 + max(rounds) + bool(folds) + 2 + refined + (1 if large else 2) + 1
         return Course(total, (*questions, *_held_out(list(shapes.values()), folds, covariates)))
 
     soon, longest = course(FEW, FEW_ALONE), course(np.inf, np.inf)
@@ -130,6 +133,8 @@ def _minimised(
     parameters, asked = Parameters(shape.free, shape.fixed), evaluations + hessians + 1
     if not large:
         return evaluated(name, thetas, parameters, asked, work.slopes)
+    between = REFINEMENT // REFINED - 1
+    thetas, asked = thetas + between * (1 + shape.size), asked + between
     return (
         *evaluated(subsampled(name), thetas, parameters, asked, work.slopes),
         *evaluated(name, REFINEMENT, parameters, REFINEMENT, work.slopes),

@@ -16,12 +16,13 @@ from jaxtyping import Array, Float
 from scipy.optimize import minimize
 
 from unpooled.disclosure.effective_people import spread_out
+from unpooled.maths.blocks import map_over_blocks
 from unpooled.maths.streams import stream
 from unpooled.methods.fedci.bounds import WEIGHTS
 from unpooled.methods.fedci.effects import WeightDraws, as_sent, factual
 from unpooled.methods.fedci.posterior import posteriors, weights_and_shifts
 from unpooled.methods.fedci.ridge import Ridges, fixed_parameters
-from unpooled.methods.fedci.stages import Evidence, arm_indicators, in_use
+from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators, in_use
 from unpooled.models.calibration import Calibration, arm_variances, exceedances, odds
 from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure, ask
@@ -97,6 +98,15 @@ def _each(evidences: tuple[Evidence, ...], parameters: Parameters, rows: Rows) -
 
 
 def _predicted(evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> Float[Array, "4 n"]:
+    # With limits, or an exact remainder, a prediction depends on the other people of the site.
+    if rows.least or (isinstance(evidence, KernelEvidence) and not evidence.diagonal):
+        return _predict(evidence, fitted, shift, rows)
+    return map_over_blocks(
+        lambda block: _predict(evidence, fitted, shift, rows.having(block)).T, rows.by_row()
+    ).T
+
+
+def _predict(evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> Float[Array, "4 n"]:
     def without(leaves: tuple[Array, Arrays, Array, Array]) -> Float[Array, "4 n"]:
         fold, free, beta, own = leaves
         weights = in_use(rows, {"fold": fold})

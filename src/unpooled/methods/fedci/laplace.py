@@ -15,10 +15,11 @@ from unpooled.maths.streams import key_data, stream
 from unpooled.methods.fedci.bounds import limits_of
 from unpooled.methods.fedci.model import Structure
 from unpooled.methods.fedci.posterior import Posterior, log_prior_slopes, posteriors, weights_and_shifts
+from unpooled.methods.fedci.refinement import REFINEMENT, STRETCH, refine
 from unpooled.methods.fedci.ridge import Ridges, fixed_parameters
 from unpooled.methods.fedci.settings import FedCISettings
 from unpooled.methods.fedci.stages import Evidence
-from unpooled.methods.fedci.subsample import first_stage, refine
+from unpooled.methods.fedci.subsample import first_stage
 from unpooled.optimise.objective import Minima, curvature, flatten, ravel
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.records import Arrays, Parameters
@@ -50,15 +51,26 @@ def posterior_mode(
     name: str, evidence: Evidence, minima: Minima, start: Ridges, settings: FedCISettings, share: float
 ) -> Procedure[PosteriorMode]:
     """The mode and its precision; after a subsample, the minimum is refined on all people."""
-    best, value = jax.tree.map(lambda leaf: leaf[0], minima.free), minima.values[0]
+    best, value = jax.tree.map(lambda leaf: leaf[0], minima.free), float(minima.values[0])
     fixed = _of_all(replace(start, rows=share * start.rows))
-    hessian = yield from curvature(first_stage(name, share), evidence, best, fixed, two_sided=True)
-    prior = prior_curvature(evidence.structure, best, fixed)
-    if share < 1.0:
-        hessian = prior + (hessian - prior) / share
+
+    def curvatures(two_sided: bool) -> Procedure[tuple[np.ndarray, np.ndarray]]:
+        """Of the objective and of the prior at the best point so far, scaled to all people."""
+        found = yield from curvature(first_stage(name, share), evidence, best, fixed, two_sided=two_sided)
+        prior = prior_curvature(evidence.structure, best, fixed)
+        return prior + (found - prior) / share, prior
+
+    # A subsample tells most about the posterior's precision at its own minimum.
+    hessian, prior = yield from curvatures(two_sided=True)
+    precision = precision_of(hessian, prior)
+    for stretch in range(REFINEMENT // STRETCH if share < 1.0 else 0):
+        if stretch:
+            hessian, _ = yield from curvatures(two_sided=False)
         refined = yield from refine(name, evidence, best, hessian, _of_all(start), settings.tolerance)
-        best, value = jax.tree.map(lambda leaf: leaf[0], refined.free), refined.values[0]
-    return PosteriorMode(best, float(value), precision_of(hessian, prior))
+        best, value = jax.tree.map(lambda leaf: leaf[0], refined.free), float(refined.values[0])
+        if refined.evaluations < STRETCH:
+            break
+    return PosteriorMode(best, value, precision)
 
 
 def _of_all(start: Ridges) -> Arrays:

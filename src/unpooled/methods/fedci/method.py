@@ -17,10 +17,12 @@ from unpooled.methods.fedci.fit import fit
 from unpooled.methods.fedci.held_out import HeldOutDistances, HeldOutErrors
 from unpooled.methods.fedci.model import GRID, Kernel, Projection
 from unpooled.methods.fedci.paper import effects as paper
+from unpooled.methods.fedci.refinement import REFINEMENT
+from unpooled.methods.fedci.refinement import STRETCH as REFINED
 from unpooled.methods.fedci.ridge import Ridge
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence
-from unpooled.methods.fedci.subsample import REFINEMENT, Subsampled, interval, is_large, share, subsampled
+from unpooled.methods.fedci.subsample import Subsampled, interval, is_large, share, subsampled
 from unpooled.methods.method import Fit
 from unpooled.optimise.minimise import STRETCH
 from unpooled.optimise.procedure import Procedure
@@ -117,7 +119,7 @@ class FedCIMethod:
             evaluations = settings.evaluations or evidence.structure.evaluations
             draws = -(-settings.draws // evidence.structure.draws_per_theta)
             # Evaluations, a Hessian every `STRETCH` of them and a two-sided one, refinement, draws (twice).
-            hessians = (evaluations // STRETCH + 3) * size
+            hessians = (evaluations // STRETCH + 2 + REFINEMENT // REFINED) * size
             asked = problems * (evaluations + hessians) + REFINEMENT + 2 * draws
             found |= {name: asked, subsampled(name): asked, f"effect/{name}": draws}
         return found
@@ -129,9 +131,10 @@ class FedCIMethod:
             settings.evaluations or (Projection if name == "projection" else Kernel).evaluations
             for name in _names(settings)
         ]
-        # Ridge; evaluations and, for large sites, refinement (two rounds each); held-out errors; Hessian
-        # (two rounds); draws (two rounds); effects.
-        return 1 + 2 * (max(allowed) + REFINEMENT) + (len(allowed) > 1) + 2 + 3
+        # Ridge; evaluations and, for large sites, refinement with its Hessians (two rounds each); held-out
+        # errors; Hessian (two rounds); draws (two rounds); effects.
+        refined = REFINEMENT + REFINEMENT // REFINED - 1
+        return 1 + 2 * (max(allowed) + refined) + (len(allowed) > 1) + 2 + 3
 
     def expected(self, settings: FedCISettings, context: FedCIContext) -> Course:
         if settings.inference == "variational":

@@ -21,8 +21,10 @@ from unpooled.maths.covariance import arm_factor, effect_factor
 from unpooled.maths.kernels import (
     Family,
     correlation,
+    inducing_basis,
     inducing_features,
     kernel_matrix,
+    line_basis,
     line_features,
     slope_variance,
 )
@@ -91,7 +93,11 @@ class Structure(eqx.Module):
         """Number of features."""
 
     @abstractmethod
-    def features(self, free: Arrays, covariates: Array) -> Float[Array, "n p"]:
+    def basis(self, free: Arrays) -> Float[Array, "*c b b"]:
+        """What the features of all people have in common, so that blocks of them need not compute it anew."""
+
+    @abstractmethod
+    def features(self, free: Arrays, covariates: Array, basis: Array | None = None) -> Float[Array, "n p"]:
         """φ(x), with the intercept first."""
 
     @abstractmethod
@@ -241,11 +247,16 @@ class Projection(Structure):
             / jnp.sqrt(jnp.maximum(variance, LEAST_VARIANCE * direction @ direction) + 1e-12)
         )
 
-    def features(self, free: Arrays, covariates: Array) -> Array:
+    def basis(self, free: Arrays) -> Array:
+        lengths = jnp.exp(free["length"])
+        return jnp.stack([line_basis(self.family, jnp.asarray(GRID), length) for length in lengths])
+
+    def features(self, free: Arrays, covariates: Array, basis: Array | None = None) -> Array:
         parts = [jnp.ones((covariates.shape[0], 1)), covariates]
+        bases = self.basis(free) if basis is None else basis
         for c in range(self.components):
-            index = self.index(free["direction"][c], covariates)
-            parts.append(line_features(self.family, index, jnp.asarray(GRID), jnp.exp(free["length"][c])))
+            index, length = self.index(free["direction"][c], covariates), jnp.exp(free["length"][c])
+            parts.append(line_features(self.family, index, jnp.asarray(GRID), length, bases[c]))
         return jnp.concatenate(parts, axis=1)
 
     def feature_factors(self, free: Arrays) -> Array:
@@ -326,10 +337,13 @@ class Kernel(Structure):
     def length(self, free: Arrays) -> Array:
         return jnp.exp(free["length"]) * jnp.sqrt(1.0 * self.inducing.shape[1])
 
-    def features(self, free: Arrays, covariates: Array) -> Array:
+    def basis(self, free: Arrays) -> Array:
+        return inducing_basis(self.family, self.inducing, self.length(free))
+
+    def features(self, free: Arrays, covariates: Array, basis: Array | None = None) -> Array:
         parts = [jnp.ones((covariates.shape[0], 1)), covariates]
         if len(self.inducing):
-            parts.append(inducing_features(self.family, covariates, self.inducing, self.length(free)))
+            parts.append(inducing_features(self.family, covariates, self.inducing, self.length(free), basis))
         return jnp.concatenate(parts, axis=1)
 
     def arm_covariance(self, free: Arrays) -> Float[Array, "2 2"]:
@@ -347,10 +361,10 @@ class Kernel(Structure):
         second = first if same else inducing_features(self.family, right, self.inducing, self.length(free))
         return matrix - first @ second.T
 
-    def remainder_diagonal(self, free: Arrays, covariates: Array) -> Array:
+    def remainder_diagonal(self, free: Arrays, covariates: Array, basis: Array | None = None) -> Array:
         if not len(self.inducing):
             return jnp.ones(covariates.shape[0])
-        shared = inducing_features(self.family, covariates, self.inducing, self.length(free))
+        shared = inducing_features(self.family, covariates, self.inducing, self.length(free), basis)
         return jnp.maximum(1.0 - jnp.sum(shared**2, axis=1), 0.0)
 
     def feature_factors(self, free: Arrays) -> Array:

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.disclosure.effective_people import TINY, capped
+from unpooled.maths.blocks import sum_over_blocks
 from unpooled.maths.covariance import between_arms
 from unpooled.maths.linear_algebra import pack, packed_slopes, unpack, weighted_gram
 from unpooled.maths.regression import RegressionSums
@@ -50,6 +51,8 @@ class Evidence(Objective):
     """The negative log posterior of the hyperparameters: −log p(y | θ) − log p(θ)."""
 
     structure: eqx.AbstractVar[Structure]
+    at_sites: ClassVar[tuple[str, ...]]
+    """The hyperparameters on which the statistics depend; the others are the coordinator's alone."""
 
     @abstractmethod
     def sums(self, free: Arrays, statistics: Statistics) -> RegressionSums:
@@ -84,16 +87,23 @@ class FeatureEvidence(Evidence):
     """Evidence without a remainder: R is the noise alone, so a Gram matrix per arm suffices."""
 
     structure: Projection
+    at_sites: ClassVar[tuple[str, ...]] = ("direction", "length")
     reveals: ClassVar[str] = (
         "per arm: Gram matrix of the features summed over people, their products with the outcome"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        features = self.structure.features(parameters.free, rows.covariates)
-        weights, factor = self._masks(features, rows, in_use(rows, parameters.fixed))
-        gram = weighted_gram(jax.lax.stop_gradient(weights), features)
-        gram = gram * factor[:, :, None] * factor[:, None, :]
-        moment = (weights * rows.outcome) @ features * factor
+        weights, factor = self._masks(parameters.free, rows, in_use(rows, parameters.fixed))
+
+        def of_block(shared: tuple[Arrays, Array], block: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+            (free, basis), (covariates, outcome, weights) = shared, block
+            features = self.structure.features(free, covariates, basis)
+            return weighted_gram(weights.T, features), (weights.T * outcome) @ features
+
+        by_row = rows.covariates, rows.outcome, weights.T
+        shared = parameters.free, self.structure.basis(parameters.free)
+        gram, moment = sum_over_blocks(of_block, shared, by_row)
+        gram, moment = gram * factor[:, :, None] * factor[:, None, :], moment * factor
         square = weights @ rows.outcome**2
         return Statistics(
             {"gram": pack(gram), "moment": moment, "square": square},
@@ -101,13 +111,14 @@ class FeatureEvidence(Evidence):
         )
 
     def kept(self, free: Arrays, rows: Rows, weights: Array) -> Array:
-        return self._masks(self.structure.features(free, rows.covariates), rows, weights)[1]
+        return self._masks(free, rows, weights)[1]
 
-    def _masks(self, features: Array, rows: Rows, weights: Array) -> tuple[Array, Array]:
+    def _masks(self, free: Arrays, rows: Rows, weights: Array) -> tuple[Array, Array]:
         """How much each person counts, by arm, and the factors of the features."""
         plain, everybody = plain_columns(rows), arm_indicators(rows.treatment).T * weights
         if not rows.least:
-            return everybody, jnp.ones((2, features.shape[1]))
+            return everybody, jnp.ones((2, self.structure.width))
+        features = jax.lax.stop_gradient(self.structure.features(free, rows.covariates))
         arms = counted(features, everybody, rows.least, plain)
         return arms, kept(arms[:, None] * features.T**2, rows.least, plain)
 
@@ -157,12 +168,13 @@ class KernelEvidence(Evidence):
 
     structure: Kernel
     diagonal: bool = eqx.field(static=True)
+    at_sites: ClassVar[tuple[str, ...]] = ("arms", "length", "noise")
     reveals: ClassVar[str] = "HᵀK⁻¹H, HᵀK⁻¹y, yᵀK⁻¹y and log|K| of the site's features and outcomes"
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         free = parameters.free
         weights = in_use(rows, parameters.fixed)
-        if self.diagonal and not rows.least:
+        if self.diagonal:
             return self._by_arm(free, rows, weights)
         design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]
         stacked = jnp.concatenate([design, (rows.outcome * weights)[:, None]], axis=1)
@@ -171,9 +183,8 @@ class KernelEvidence(Evidence):
         # Whitened, a person's outcome may stand out although it did not before.
         outcome = whitened[:, -1] * _cap(whitened[:, -1], rows.least)
         whitened = whitened[:, :-1] * factor.reshape(-1)
-        gram, moment = self._gram(whitened), outcome @ whitened
+        gram, moment = whitened.T @ whitened, outcome @ whitened
         size = gram.shape[0] // 2
-        site_gram = gram.reshape(2, size, 2, size)[:, 0]
         return Statistics(
             {
                 "gram": pack(gram),
@@ -181,34 +192,45 @@ class KernelEvidence(Evidence):
                 "square": outcome @ outcome,
                 "log": log_determinant,
             },
-            {"gram": site_gram, "moment": moment.reshape(2, size)[:, 0]},
+            {"gram": gram.reshape(2, size, 2, size)[:, 0], "moment": moment.reshape(2, size)[:, 0]},
         )
 
     def _by_arm(self, free: Arrays, rows: Rows, weights: Array) -> Statistics:
-        """The statistics if R is diagonal and nothing is left out, without the zeros of the other arm."""
-        features = self.structure.features(free, rows.covariates)
-        variance = self.variance(free, rows, weights)
-        arms = arm_indicators(rows.treatment).T * weights / variance
-        grams = weighted_gram(arms, features)
-        moment = (arms * rows.outcome) @ features
+        """The statistics if R is diagonal: sums over rows, in which no product of different arms occurs."""
+        factor, told = jax.lax.stop_gradient(self._factors(free, rows, weights))
+
+        def of_block(shared: tuple[Arrays, Array], block: tuple[Array, ...]) -> tuple[Array, ...]:
+            (free, basis), (covariates, treatment, outcome, weights) = shared, block
+            features = self.structure.features(free, covariates, basis)
+            variance = self.variance(free, covariates, treatment, weights, basis)
+            arms = arm_indicators(treatment).T * weights / variance
+            square = jnp.sum(arms @ outcome**2)
+            log_determinant = jnp.sum(jnp.log(variance))
+            return weighted_gram(arms, features), (arms * outcome) @ features, square, log_determinant
+
+        by_row = rows.covariates, rows.treatment, rows.outcome * told, weights
+        shared = free, self.structure.basis(free)
+        grams, moment, square, log_determinant = sum_over_blocks(of_block, shared, by_row)
+        grams, moment = grams * factor[:, :, None] * factor[:, None, :], moment * factor
         none = jnp.zeros_like(grams[0, 0])
         first = jnp.stack([jnp.stack([grams[0, 0], none]), jnp.stack([none, grams[1, 0]])])
         return Statistics(
             {
                 "gram": pack(jsl.block_diag(*grams)),
                 "moment": moment.reshape(-1),
-                "square": jnp.sum(arms @ rows.outcome**2),
-                "log": jnp.sum(jnp.log(variance)),
+                "square": square,
+                "log": log_determinant,
             },
             {"gram": first, "moment": moment[:, 0]},
         )
 
-    def _gram(self, whitened: Float[Array, "n q"]) -> Float[Array, "q q"]:
-        """HᵀR⁻¹H; if R is diagonal, there are no products of different arms."""
-        if not self.diagonal:
-            return whitened.T @ whitened
-        control, treated = jnp.split(whitened, 2, axis=1)
-        return jsl.block_diag(control.T @ control, treated.T @ treated)
+    def _factors(self, free: Arrays, rows: Rows, weights: Array) -> tuple[Array, Array]:
+        """The factors of the features, [arm, feature], and of people's outcomes."""
+        if not rows.least:
+            return jnp.ones((2, self.structure.width)), jnp.ones_like(weights)
+        sd = jnp.sqrt(self.variance(free, rows.covariates, rows.treatment, weights))
+        # Whitened, a person's outcome may stand out although it did not before.
+        return self.kept(free, rows, weights), _cap(rows.outcome * weights / sd, rows.least)
 
     def kept(self, free: Arrays, rows: Rows, weights: Array) -> Array:
         design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]
@@ -243,16 +265,18 @@ class KernelEvidence(Evidence):
         """σ²_w plus a jitter that keeps K_obs positive definite as the noise approaches zero."""
         return arm_indicators(treatment) @ jnp.exp(2.0 * free["noise"]) + 1e-8
 
-    def variance(self, free: Arrays, rows: Rows, weights: Array) -> Float[Array, " n"]:
+    def variance(
+        self, free: Arrays, covariates: Array, treatment: Array, weights: Array, basis: Array | None = None
+    ) -> Array:
         """The diagonal of R; 1 for rows that are not in use."""
-        scale = arm_indicators(rows.treatment) @ jnp.diagonal(self.structure.arm_covariance(free))
-        remainder = self.structure.remainder_diagonal(free, rows.covariates)
-        return jnp.where(weights > 0, self.noise(free, rows.treatment) + scale * remainder, 1.0)
+        scale = arm_indicators(treatment) @ jnp.diagonal(self.structure.arm_covariance(free))
+        remainder = self.structure.remainder_diagonal(free, covariates, basis)
+        return jnp.where(weights > 0, self.noise(free, treatment) + scale * remainder, 1.0)
 
     def whiten(self, free: Arrays, rows: Rows, weights: Array, columns: Array) -> tuple[Array, Array]:
         """R^{−½}·columns and log|R|."""
         if self.diagonal:
-            variance = self.variance(free, rows, weights)
+            variance = self.variance(free, rows.covariates, rows.treatment, weights)
             return columns / jnp.sqrt(variance)[:, None], jnp.sum(jnp.log(variance))
         root = jnp.linalg.cholesky(self.observed_covariance(free, rows, weights))
         whitened = jsl.solve_triangular(root, columns, lower=True)

@@ -1,8 +1,8 @@
 """Subsampling for large or many sites: minimise on a subsample first, then refine on all people.
 
-The steps that take many passes over the rows (minimisation, Hessian, weights of the structures) need no more
-than a few thousand people, at a dozen or so sites. The Hessian of the subsample, scaled to all people, then
-preconditions the minimisation on all of them, which takes few passes.
+The steps that take many passes over the rows (minimisation, Hessians, weights of the structures) need no more
+than a few thousand people, at a dozen or so sites. The minimisation on all people (`refinement`) then takes
+few passes.
 """
 
 from __future__ import annotations
@@ -13,18 +13,12 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Int
 
 from unpooled.maths.streams import stream_key
-from unpooled.methods.fedci.bounds import limits_of
 from unpooled.methods.fedci.stages import Evidence
-from unpooled.optimise.lbfgs import Stopping, lbfgs
-from unpooled.optimise.minimise import curved_axes
-from unpooled.optimise.objective import Minima
-from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Arrays, Parameters
+from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Bounds, Stage
 
@@ -34,8 +28,6 @@ LARGE = 4100
 """A site is large if it has more rows than this, about twice the size of the subsample."""
 ENOUGH_SITES, ENOUGH_PEOPLE = 16, 8192
 """Where there are many sites, the subsample has at least this many of them, with about this many people."""
-REFINEMENT = 10
-"""Maximum number of evaluations on all people."""
 
 
 def is_large(rows: int) -> bool:
@@ -118,13 +110,3 @@ class Subsampled(Stage):
 
     def bounds(self) -> Bounds:
         return self.evidence.bounds()
-
-
-def refine(
-    name: str, evidence: Evidence, start: Arrays, hessian: np.ndarray, fixed: Arrays, tolerance: float
-) -> Procedure[Minima]:
-    """Minimise on all people, starting from the subsample's minimum and preconditioned by `hessian`."""
-    one, problem = (jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree) for tree in (start, fixed))
-    stopping = Stopping(REFINEMENT, tolerance)
-    box = limits_of(evidence.structure.bounds(), start)
-    return (yield from lbfgs(name, evidence, one, curved_axes(hessian)[None], problem, stopping, box))

@@ -44,7 +44,7 @@ class Functions(Kernel):
     """f_j ~ GP(μ_j, k) at each site: features μ₀(x), μ₁(x) with weights Ψ^½, and the whole kernel as
     remainder."""
 
-    def features(self, free: Arrays, covariates: Array) -> Float[Array, "n 2"]:
+    def features(self, free: Arrays, covariates: Array, basis: Array | None = None) -> Float[Array, "n 2"]:
         return networks.apply_branched(free["mean"], covariates)
 
 
