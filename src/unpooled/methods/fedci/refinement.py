@@ -26,6 +26,8 @@ from unpooled.protocol.records import Arrays
 
 REFINEMENT, STRETCH = 12, 6
 """Maximum number of evaluations on all people, and of those under one Hessian."""
+ACCURACY = 1e-4
+"""The coordinator's own minimisation stops when a step lowers the objective by less than this many nats."""
 
 
 def refine(
@@ -68,7 +70,11 @@ class Profiled:
             values, slopes, _ = self._evidence.value_and_slopes(self._unravel(point), fixed, statistics)
             return float(values[0]), ravel(slopes)[0, self.own]
 
-        found = minimize(value, point[0, self.own], jac=True, method="L-BFGS-B", bounds=self._limits)
+        start, _ = value(point[0, self.own])
+        options = {"ftol": ACCURACY / max(abs(start), 1.0)}
+        found = minimize(
+            value, point[0, self.own], jac=True, method="L-BFGS-B", bounds=self._limits, options=options
+        )
         point[0, self.own] = found.x
         self._latest = point.copy()
         return self._unravel(point.copy())
