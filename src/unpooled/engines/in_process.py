@@ -1,4 +1,4 @@
-"""An engine with all sites in this process, answering in parallel threads.
+"""An engine with all sites in this process, answering in parallel threads if they are large.
 
 Messages are still encoded and decoded, so that the traffic is counted as between machines.
 """
@@ -10,6 +10,8 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+import pandas as pd
+
 from unpooled.data import Table
 from unpooled.disclosure.limits import Limits
 from unpooled.errors import StudyError
@@ -19,6 +21,9 @@ from unpooled.protocol.messages import Question, Reply
 from unpooled.site.answer import answer
 from unpooled.site.site import Site, open_site
 from unpooled.study import ALL_SITES, Study
+
+PARALLEL = 1_000
+"""Number of people from which on a site's computations outweigh what its thread costs."""
 
 
 def open_sites(study: Study, tables: Mapping[str, Table] | None, limits: Limits) -> dict[str, Site]:
@@ -60,9 +65,16 @@ class InProcess:
             assert isinstance(reply, Reply)
             return reply, Traffic(len(sent), len(returned), hashlib.sha256(returned).hexdigest())
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            replies = pool.map(ask, range(len(self._sites)), self._sites.values())
-            asked = dict(zip(self._sites, replies, strict=True))
+        places = range(len(self._sites))
+        if all(_small(site) for site in self._sites.values()):
+            asked = dict(zip(self._sites, map(ask, places, self._sites.values()), strict=True))
+        else:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                asked = dict(zip(self._sites, pool.map(ask, places, self._sites.values()), strict=True))
         return {n: reply for n, (reply, _) in asked.items()}, {
             n: traffic for n, (_, traffic) in asked.items()
         }
+
+
+def _small(site: Site) -> bool:
+    return isinstance(site.table, pd.DataFrame) and len(site.table) < PARALLEL

@@ -286,11 +286,14 @@ def _joint(sums: RegressionSums, prior: RegressionPrior) -> JointSums:
 
 def _both_sides(t: Float[np.ndarray, "j 2 2"], gram: np.ndarray) -> Float[np.ndarray, "2 j 2 j"]:
     """Σ_ab T_j[a,k]·gram[a,b,j,i]·T_i[b,l]."""
-    by_arm = np.transpose(t, (1, 2, 0))[:, :, :, None]
-    left = by_arm[0][:, None] * gram[0] + by_arm[1][:, None] * gram[1]
-    across = np.swapaxes(by_arm, 2, 3)
-    both = left[:, None, 0] * across[0] + left[:, None, 1] * across[1]
-    return np.transpose(both, (0, 2, 1, 3))
+    by_arm, columns = np.transpose(t, (1, 2, 0)), len(t)
+    found = np.empty((2, columns, 2, columns))
+    for k in range(2):
+        left = by_arm[0, k][:, None] * gram[0] + by_arm[1, k][:, None] * gram[1]
+        for other in range(2):
+            np.multiply(left[0], by_arm[0, other], out=found[k, :, other])
+            found[k, :, other] += left[1] * by_arm[1, other]
+    return found
 
 
 def _site_parts(sums: RegressionSums, prior: RegressionPrior) -> SiteParts:

@@ -6,6 +6,7 @@ automatically; they are small and compile quickly.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import jax
@@ -56,13 +57,14 @@ class Posterior(NamedTuple):
 
 def posteriors(evidence: Evidence, free: Arrays, fixed: Arrays, statistics: Statistics) -> list[Posterior]:
     """The posterior under each θ of a batch."""
-    each = [_at((free, fixed, statistics), i) for i in range(len(fixed["propensity"]))]
     structure, sums_of, found = evidence.structure, evidence.sums, []
-    prior, log_prior, _ = prior_and_slopes(structure, free, fixed, structure.zero_slopes(len(each)))
-    for i, (own, known, told) in enumerate(each):
-        direction = _combination(known["propensity"], structure.width)
-        sums = with_combination(sums_of(own, told), direction)
-        found.append(Posterior(posterior(sums, _at(prior, i)), float(log_prior[i]), direction))
+    directions = np.asarray(fixed["propensity"])
+    prior, log_prior, _ = prior_and_slopes(structure, free, fixed, structure.zero_slopes(len(directions)))
+    each = zip(*map(_each, (free, statistics, prior)), directions, np.asarray(log_prior), strict=True)
+    for own, told, before, direction, density in each:
+        combination = _combination(direction, structure.width)
+        sums = with_combination(sums_of(own, told), combination)
+        found.append(Posterior(posterior(sums, before), float(density), combination))
     return found
 
 
@@ -72,13 +74,13 @@ def value_and_slopes(
     """F and its gradients with respect to θ and the statistics, for a batch of θ."""
     fitted = posteriors(evidence, free, fixed, statistics)
     of_priors, direct, cotangents, sums_slopes = [], [], [], evidence.sums_slopes
-    for i, one in enumerate(fitted):
+    for one, own, told in zip(fitted, _each(free), _each(statistics), strict=True):
         of_sums, of_prior = evidence_slopes(one.regression)
         of_sums = without_combination(of_sums, one.propensity)
-        own, told = sums_slopes(*_at((free, statistics), i), of_sums)
+        of_own, of_told = sums_slopes(own, told, of_sums)
         of_priors.append(of_prior)
-        direct.append(own)
-        cotangents.append(jax.tree.map(np.negative, told))
+        direct.append(of_own)
+        cotangents.append(jax.tree.map(np.negative, of_told))
     _, _, slopes = prior_and_slopes(evidence.structure, free, fixed, _stacked(of_priors))
     both = {name: -np.asarray(slope) for name, slope in slopes.items()}
     for name in direct[0]:
@@ -128,10 +130,12 @@ def _combination(direction: np.ndarray, size: int) -> Float[np.ndarray, " p"]:
     return found
 
 
-def _at(batch: T, index: int) -> T:
-    """One of a batch, with arrays in one layout: the last digit of a sum may depend on the layout, and a
-    resumed study must ask the same questions."""
-    return jax.tree.map(lambda leaf: np.require(np.asarray(leaf)[index], requirements=["C", "A"]), batch)
+def _each(batch: T) -> Iterator[T]:
+    """One after the other of a batch, with arrays in one layout: the last digit of a sum may depend on the
+    layout, and a resumed study must ask the same questions."""
+    leaves, structure = jax.tree.flatten(batch)
+    ordered = [np.require(leaf, requirements=["C", "A"]) for leaf in leaves]
+    return (jax.tree.unflatten(structure, one) for one in zip(*ordered, strict=True))
 
 
 def _stacked(several: list[T]) -> T:
