@@ -1,15 +1,21 @@
-"""Large Parquet files: a table that is read in batches of rows, anew for every pass, and never held whole.
+"""Large tables: read in batches of rows, anew for every pass, and never held whole.
 
-Batches have nearly equal numbers of rows, the last one included, so that none of them is small.
+A Parquet file stays where it is. The result of a database query is written to a temporary Parquet file, which
+has no name on Linux and macOS and is gone when the study or the process ends. Batches have nearly equal
+numbers of rows, the last one included, so that none of them is small.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import IO
 
 import pandas as pd
 import pyarrow as pa
@@ -22,7 +28,7 @@ from unpooled.errors import DataError
 from unpooled.study import ColumnRoles
 
 LARGE = 2_000_000
-"""Parquet files with more rows than this are read in batches."""
+"""Tables with more rows than this are read in batches."""
 BATCH = 2**18
 """Most rows of a batch."""
 PAGES = 2**16
@@ -35,7 +41,7 @@ BYTES = 200
 class Batches:
     """A Parquet file whose rows are read in batches by `frames`."""
 
-    path: Path
+    file: Path | IO[bytes]
     columns: ColumnRoles
     site: str
     rows: int
@@ -71,11 +77,11 @@ def frames(table: pd.DataFrame | Batches, names: Sequence[str] | None = None) ->
     needed = list(dict.fromkeys([*columns, *unknown]))
     # Buffered, so that a row group is never read as a whole.
     reading = {"buffer_size": 16 * PAGES, "pre_buffer": False}
-    with _readable(table.path, table.site), parquet.ParquetFile(table.path, **reading) as file:
-        if _version(table.path) != table.version or file.metadata.num_rows != table.rows:
+    with _readable(table.file, table.site), parquet.ParquetFile(table.file, **reading) as file:
+        if _version(table.file) != table.version or file.metadata.num_rows != table.rows:
             raise DataError(
                 f"the file of site '{table.site}' must not change during a study",
-                found=f"a file that has changed: {table.path}",
+                found=f"a file that has changed: {table.file}",
                 remedy="fit the study again, with a copy of the file that nothing writes to",
             )
         for part in _regrouped(file.iter_batches(PAGES, columns=needed), table.sizes):
@@ -96,7 +102,7 @@ def whole(table: pd.DataFrame | Batches) -> pd.DataFrame:
             f"the table of site '{table.site}' must fit in memory, unless a method adds up sums over batches",
             found=f"{table.rows} rows, for which a study takes about {needed / 1e9:.0f} GB, and "
             f"{memory / 1e9:.0f} GB of memory",
-            remedy="use AIPW or MetaAnalysis, which read large Parquet files in batches, or a machine with "
+            remedy="use AIPW or MetaAnalysis, which read large tables in batches, or a machine with "
             "more memory, or a sample of the rows",
         )
     return pd.concat(frames(table), ignore_index=True)
@@ -121,14 +127,84 @@ def _regrouped(parts: Iterator[pa.RecordBatch], sizes: list[int]) -> Iterator[pa
         yield together.slice(0, size)
 
 
-def _version(path: Path) -> tuple[int, int]:
-    found = path.stat()
+def kept_on_disk(parts: Iterator[pd.DataFrame], columns: ColumnRoles, *, site: str) -> pd.DataFrame | Batches:
+    """A table that arrives in parts, of which few are in memory at a time; whole if it is not large."""
+    first, second = next(parts), next(parts, None)
+    if second is None:
+        return without_unknown(first, columns)
+    with ExitStack() as closing:
+        file = closing.enter_context(tempfile.TemporaryFile())
+        with tempfile.TemporaryFile() as held, _writable(site):
+            schemas = [_append(held, part, site) for part in chain([first, second], parts)]
+            rows = _rewrite(held, file, schemas, site)
+        found = Batches(file, columns, site, rows, _version(file))
+        if rows <= LARGE:
+            return whole(found)
+        closing.pop_all()
+    weakref.finalize(found, file.close)
+    return found
+
+
+def _rewrite(held: IO[bytes], file: IO[bytes], schemas: list[pa.Schema], site: str) -> int:
+    """Write the parts as one Parquet file; its rows."""
+    # Types that hold the values of all parts: a column may be empty in one of them.
+    with _one_type(site):
+        schema = pa.unify_schemas(schemas, promote_options="permissive")
+    rows = 0
+    held.seek(0)
+    with parquet.ParquetWriter(file, schema) as writer:
+        for _ in schemas:
+            with pa.ipc.open_stream(held) as stream:
+                table = stream.read_all()
+            with _one_type(site):
+                writer.write_table(table.cast(schema))
+            rows += len(table)
+    file.flush()
+    return rows
+
+
+def _append(file: IO[bytes], part: pd.DataFrame, site: str) -> pa.Schema:
+    """Write a part behind those before."""
+    with _one_type(site):
+        table = pa.Table.from_pandas(part, preserve_index=False).replace_schema_metadata()
+    with pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+    return table.schema
+
+
+@contextmanager
+def _one_type(site: str) -> Iterator[None]:
+    """Replace Arrow's errors, which contain values."""
+    try:
+        yield
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        raise DataError(
+            f"each column of the query of site '{site}' must have one type",
+            found="values of several types, or of a type that is no number, text, flag or time",
+            remedy="convert the column in the query, such as `cast(age as double precision) as age`",
+        ) from None
+
+
+def _version(file: Path | IO[bytes]) -> tuple[int, int]:
+    found = file.stat() if isinstance(file, Path) else os.fstat(file.fileno())
     return found.st_size, found.st_mtime_ns
 
 
 @contextmanager
-def _readable(path: Path, site: str) -> Iterator[None]:
+def _readable(file: Path | IO[bytes], site: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError):
-        raise unreadable(path, site) from None
+        raise unreadable(file if isinstance(file, Path) else Path("a temporary file"), site) from None
+
+
+@contextmanager
+def _writable(site: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"the result of the query of site '{site}' must fit on the disk",
+            found=f"a temporary file that cannot be written ({error.strerror or type(error).__name__})",
+            remedy="free disk space, or name another folder in the environment variable TMPDIR",
+        ) from None

@@ -5,9 +5,10 @@ Errors never contain a password or the value of a row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -18,10 +19,30 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, Connection, Engine
 
 CONNECT_SECONDS = 10
+PART = 2**17
+"""Rows that are fetched at a time."""
 
 
 def read_database(url: str, query: str, names: Sequence[str], *, site: str) -> pd.DataFrame:
     """The columns of the study from the result of the query."""
+    rows = [row for part in _parts(url, query, names, site) for row in part]
+    return pd.DataFrame.from_records(rows, columns=list(names), coerce_float=True)
+
+
+def read_database_in_parts(
+    url: str, query: str, names: Sequence[str], *, site: str
+) -> Generator[pd.DataFrame]:
+    """The same in parts of up to `PART` rows, which are fetched one after another; at least one part."""
+    empty = True
+    with closing(_parts(url, query, names, site)) as parts:
+        for rows in parts:
+            yield pd.DataFrame.from_records(rows, columns=list(names), coerce_float=True)
+            empty = False
+    if empty:
+        yield pd.DataFrame(columns=list(names))
+
+
+def _parts(url: str, query: str, names: Sequence[str], site: str) -> Generator[list[tuple[Any, ...]]]:
     from sqlalchemy.exc import SQLAlchemyError
 
     address = _address(url, site)
@@ -32,7 +53,8 @@ def read_database(url: str, query: str, names: Sequence[str], *, site: str) -> p
         problem = _refused(address, _reason(error), site)
     else:
         with connection:
-            return _fetch(connection, query, names, site)
+            yield from _fetch(connection, query, names, site)
+            return
     raise problem
 
 
@@ -103,22 +125,26 @@ def _engine(address: URL, site: str) -> Engine:
     raise DataError(f"the database of site '{site}' must have a driver here", found=found, remedy=remedy)
 
 
-def _fetch(connection: Connection, query: str, names: Sequence[str], site: str) -> pd.DataFrame:
+def _fetch(
+    connection: Connection, query: str, names: Sequence[str], site: str
+) -> Generator[list[tuple[Any, ...]]]:
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql("pragma query_only = on")
         connection = connection.execution_options(no_parameters=True, postgresql_readonly=True)
+        # Without it, PostgreSQL's driver would fetch all rows before the first can be read.
+        connection = connection.execution_options(stream_results=True)
         result = connection.exec_driver_sql(query)
         present = list(result.keys())
         require_columns(names, present, site=site)
         places = [present.index(name) for name in names]
-        rows = [tuple(row[place] for place in places) for row in result]
+        for part in result.partitions(PART):
+            yield [tuple(row[place] for place in places) for row in part]
+        return
     except SQLAlchemyError as error:
         reason = _reason(error)
-    else:
-        return pd.DataFrame.from_records(rows, columns=list(names), coerce_float=True)
     if reason == "SQLITE_NOTADB":
         raise DataError(
             f"the database of site '{site}' must be an SQLite database",

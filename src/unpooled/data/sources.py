@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from unpooled.data.batches import Batches, in_batches
-from unpooled.data.database import read_database
+from unpooled.data.batches import Batches, in_batches, kept_on_disk
+from unpooled.data.database import read_database, read_database_in_parts
 from unpooled.data.files import expanded, read_file
 from unpooled.data.stored_columns import column, level_names, require_columns
 from unpooled.data.validation import require_complete, without_unknown
@@ -39,23 +40,35 @@ def read(
         frame = named.loc[:, list(needed)]
     else:
         frame = _stored(_source(source, site), needed, site)
+    _require_rows(frame, site)
+    return frame.reset_index(drop=True)  # a new frame: the input is never changed
+
+
+def read_or_batches(source: Table, columns: ColumnRoles, *, site: str) -> pd.DataFrame | Batches:
+    """As `read`, but a large Parquet file, or the result of a database query, is read in batches."""
+    if isinstance(source, pd.DataFrame):
+        return without_unknown(read(source, columns, site=site), columns)
+    stored = _source(source, site)
+    if stored.url is not None:
+        parts = read_database_in_parts(stored.url, stored.query or "", columns.names, site=site)
+        with closing(parts):
+            table = kept_on_disk(parts, columns, site=site)
+        if isinstance(table, pd.DataFrame):
+            _require_rows(table, site)
+        return table
+    batches = in_batches(expanded(Path(stored.path or ""), site), columns, site=site)
+    if batches is not None:
+        return batches
+    return without_unknown(read(source, columns, site=site), columns)
+
+
+def _require_rows(frame: pd.DataFrame, site: str) -> None:
     if len(frame) == 0:
         raise DataError(
             f"site '{site}' must have rows",
             found="a table with no rows",
             remedy="check the file or the query, or leave the site out",
         )
-    return frame.reset_index(drop=True)  # a new frame: the input is never changed
-
-
-def read_or_batches(source: Table, columns: ColumnRoles, *, site: str) -> pd.DataFrame | Batches:
-    """As `read`, but a large Parquet file stays where it is and is read in batches."""
-    if not isinstance(source, pd.DataFrame):
-        path = _source(source, site).path
-        batches = None if path is None else in_batches(expanded(Path(path), site), columns, site=site)
-        if batches is not None:
-            return batches
-    return without_unknown(read(source, columns, site=site), columns)
 
 
 def _stored(source: Source, names: tuple[str, ...], site: str) -> pd.DataFrame:

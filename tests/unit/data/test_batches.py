@@ -96,7 +96,7 @@ def test_levels_are_counted_over_all_batches(tmp_path: Path, change: dict, expec
 
 def test_a_file_that_changes_is_refused(tmp_path: Path) -> None:
     found = stored(tmp_path, table())
-    table(104).to_parquet(found.path)
+    table(104).to_parquet(found.file)
     with pytest.raises(DataError, match="must not change"):
         list(frames(found))
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from sqlalchemy import URL, create_engine
 
-from unpooled.data import check, read
+from unpooled.data import Batches, batches, check, database, frames, read, read_or_batches
 from unpooled.errors import DataError
 from unpooled.study import ColumnRoles, Source
 
@@ -40,6 +40,7 @@ def visits(postgresql: URL) -> str:
         connection.exec_driver_sql(
             "create table visits (age numeric, sex text, y float8, w boolean, name text)"
         )
+        connection.exec_driver_sql("create sequence numbers")
         for age, sex, y, w, name in ROWS:
             connection.exec_driver_sql(
                 "insert into visits values (%s, %s, %s, %s, %s)", (age, sex, y, bool(w), name)
@@ -171,7 +172,12 @@ def test_a_percent_sign_means_the_same_in_postgresql(visits: str) -> None:
 
 
 def test_postgresql_is_read_only(visits: str) -> None:
-    assert "ReadOnlySqlTransaction" in refusal(visits, "update visits set y = 0 returning age, sex, y, w")
+    change = "update visits set y = 0 returning age, sex, y, w"
+    for query in (change, f"with changed as ({change}) select * from changed", f"select 1; {change}"):
+        refusal(visits, query)
+    in_function = "select nextval('numbers') as y, age, sex, w from visits"
+    assert "ReadOnlySqlTransaction" in refusal(visits, in_function)
+    assert read((visits, f"{QUERY};"), COLUMNS, site="east")["y"].abs().max() > 0
 
 
 def test_a_wrong_table_in_postgresql_is_named_by_its_kind(visits: str) -> None:
@@ -185,3 +191,47 @@ def test_a_query_that_fails_on_a_value_does_not_show_the_value(visits: str) -> N
 def test_a_wrong_password_is_refused_and_not_shown(postgresql: URL) -> None:
     message = refusal(postgresql.set(password=SECRET).render_as_string(hide_password=False))
     assert SECRET not in message and ":***@127.0.0.1" in message
+
+
+@pytest.fixture
+def few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "PART", 40)
+    monkeypatch.setattr(batches, "LARGE", 100)
+    monkeypatch.setattr(batches, "BATCH", 60)
+
+
+@pytest.mark.usefixtures("few_rows_at_a_time")
+@pytest.mark.parametrize("rows", [30, 90, 240])
+def test_a_large_result_is_fetched_in_parts_and_read_in_batches(visits: str, rows: int) -> None:
+    numbers = f"from generate_series(1, {rows}) as i"
+    # The age of the first forty people is unknown, and the outcome is a whole number for them.
+    query = f"""select i % 2 = 0 as w, case when i < 41 then 2 else i * 0.5 end as y,
+        case when i > 40 then i end as age, case when i % 3 = 0 then 'f' else 'm' end as sex {numbers}"""
+    table = read_or_batches((visits, query), COLUMNS, site="east")
+    assert isinstance(table, Batches) == (rows > 100)
+    expected = read((visits, query), COLUMNS, site="east")
+    for _ in range(2):
+        parts = list(frames(table))
+        assert len(parts) == (4 if rows == 240 else 1)
+        found = pd.concat(parts, ignore_index=True)
+        pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+
+
+@pytest.mark.usefixtures("few_rows_at_a_time")
+def test_values_of_several_types_are_refused_without_being_shown(sqlite: str) -> None:
+    many = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 120)"
+    for mixed in (
+        f"case when i = 100 then '{SECRET}' else i end",
+        f"case when i > 60 then '{SECRET}' else i end",
+    ):
+        query = f"{many} select i % 2 as w, i as y, {mixed} as age, 'f' as sex from n"
+        with pytest.raises(DataError, match="must have one type") as caught:
+            read_or_batches((sqlite, query), COLUMNS, site="east")
+        assert SECRET not in str(caught.value)
+        assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+@pytest.mark.usefixtures("few_rows_at_a_time")
+def test_a_query_without_rows_is_refused_before_anything_is_written(sqlite: str) -> None:
+    with pytest.raises(DataError, match="must have rows"):
+        read_or_batches((sqlite, f"{QUERY} where age > 200"), COLUMNS, site="east")
