@@ -56,13 +56,13 @@ class Speeds:
     """A θ at a site, whatever it computes."""
     question: float = 2e-3
     """A question at a site: decoding it, checking its parameters, encoding the reply."""
-    prepared: float = 1e-6
+    prepared: float = 4e-7
     """A value of a table, from the first question to its place in the rows of a stage."""
     reply: float = 2e-4
     """A site's reply at the coordinator."""
     exchange: float = 5e-3
     """A round at the coordinator."""
-    compiled: float = 3.2e-3
+    compiled: float = 1.5e-3
     """A step of a program that is compiled."""
     program: float = 0.3
     """A program that is compiled, whatever its steps."""

@@ -35,9 +35,12 @@ class Redrawn(NamedTuple):
     sites: Float[np.ndarray, "c m 2 q"]
     """Σ h at each site."""
     root: Float[np.ndarray, "c 2 r r"]
-    """A root of the products of (h without u_j, indicators of the sites)."""
-    rank: Float[np.ndarray, "c 2 r"]
-    """1 for columns of the root that are not empty."""
+    """A root of the products of (h without u_j, indicators of the sites).
+
+    The symmetric one, but for the scale of w*: unlike eigenvectors, it does not jump if a sum changes in its
+    last digit."""
+    span: Float[np.ndarray, "c 2 r r"]
+    """The projection on all directions that are not empty."""
 
     @property
     def people(self) -> Float[np.ndarray, "c 2"]:
@@ -54,8 +57,9 @@ def redrawn_of(sums: Arrays, position: int) -> Redrawn:
     both = np.block([[products * without * without[:, None], np.swapaxes(cross, 2, 3)], [cross, of_sites]])
     values, vectors = np.linalg.eigh(both)
     there = values > SEEN * np.maximum(values[..., -1:], 1.0)
-    root = vectors * np.sqrt(np.where(there, values, 0.0))[..., None, :]
-    return Redrawn(products, sites, root, there.astype(float))
+    across = np.swapaxes(vectors, 2, 3)
+    root = (vectors * np.sqrt(np.where(there, values, 0.0))[..., None, :]) @ across
+    return Redrawn(products, sites, root, (vectors * there[..., None, :]) @ across)
 
 
 def scaled(sums: Arrays, redrawn: Redrawn, scale: Float[np.ndarray, " c"]) -> tuple[Arrays, Redrawn]:
@@ -65,7 +69,7 @@ def scaled(sums: Arrays, redrawn: Redrawn, scale: Float[np.ndarray, " c"]) -> tu
     factor[:, 0, size - 2] = inner[:, 0, size - 2] = scale
     changed = Redrawn(
         redrawn.products * factor[..., None] * factor[:, :, None], redrawn.sites * factor[:, :, None],
-        redrawn.root * inner[..., None], redrawn.rank,
+        redrawn.root * inner[..., None], redrawn.span,
     )  # fmt: skip
     probit = {
         "treatment": scale[:, None] * sums["treatment"],
@@ -117,11 +121,12 @@ def redraw(
     # E u_j = lineᵀh + shift_s.
     line = known * np.concatenate([on_g, *both], axis=-1) / precision
     shift = -on_outcome * np.swapaxes(found.offset, 1, 2) / precision
-    standard = rng.standard_normal(redrawn.rank.shape) * redrawn.rank
+    standard = np.einsum("cars,cas->car", redrawn.span, rng.standard_normal(redrawn.root.shape[:3]))
     drawn = np.einsum("cars,cas->car", redrawn.root, standard) / np.sqrt(precision)
     on_h, on_sites = drawn[..., : size + 2], drawn[..., size + 2 :]
     people, sites = redrawn.people, np.swapaxes(redrawn.sites, 1, 2)
-    rest = rng.chisquare(np.maximum(people - redrawn.rank.sum(axis=-1), 2e-6))
+    rank = np.trace(redrawn.span, axis1=2, axis2=3)
+    rest = rng.chisquare(np.maximum(people - rank, 2e-6))
     fitted = np.einsum("caij,caj->cai", redrawn.products, line) + np.einsum("cam,cami->cai", shift, sites)
     fitted = known * fitted
     by_site = np.einsum("cami,cai->cam", sites, line) + shift * sites[..., 0]
