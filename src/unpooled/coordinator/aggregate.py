@@ -16,7 +16,8 @@ from jaxtyping import PyTree
 
 from unpooled import errors
 from unpooled.errors import MessageError, SiteLost
-from unpooled.protocol.messages import Message, Refusal, Replies, Reply
+from unpooled.protocol.masked import unmasked
+from unpooled.protocol.messages import Masked, Message, Refusal, Replies, Reply
 
 
 def aggregate(replies: Mapping[str, Reply]) -> Message:
@@ -25,6 +26,8 @@ def aggregate(replies: Mapping[str, Reply]) -> Message:
         if isinstance(reply, Refusal):
             raise _as_error(site, reply)
     first = next(iter(replies.values()))
+    if isinstance(first, Masked):
+        return aggregate(unmasked(replies))
     if isinstance(first, Replies):
         parts = [
             {site: _part(reply, i) for site, reply in replies.items()} for i in range(len(first.replies))

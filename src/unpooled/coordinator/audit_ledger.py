@@ -12,7 +12,7 @@ from unpooled.coordinator.compare import difference
 from unpooled.coordinator.replay import Replay
 from unpooled.errors import MessageError, ResultsError, UnpooledError
 from unpooled.protocol.codec import decode, encode
-from unpooled.protocol.messages import Message, Question, Reply
+from unpooled.protocol.messages import KEY_EXCHANGE, Message, Question, Reply
 
 
 class LedgerLine(NamedTuple):
@@ -67,7 +67,7 @@ def audit_ledger(
 ) -> SiteAudit:
     """Compare a ledger with the stored rounds; an error names the first one that differs, and how."""
     own = [line for line in ledger.lines if line.study == study]
-    answered = [line for line in own if not line.refused]
+    answered = [line for line in own if not line.refused and line.question not in KEY_EXCHANGE]
     expected = [one for replay in replays for one in _expected(replay, ledger.site)]
     _same_questions(ledger.site, _first(expected), _first(answered))
     replies: dict[str, set[str]] = {}

@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 
 from pydantic import BaseModel
 
-from unpooled.protocol.messages import Ask, Message, Replies, Statistics, question_kinds
+from unpooled.protocol.messages import Ask, Masked, Message, Replies, Statistics, question_kinds
 from unpooled.protocol.records import Record
 from unpooled.protocol.stage import Stage
 
@@ -69,7 +69,9 @@ def _reveals(part: str, stages: Mapping[str, Stage]) -> str:
 def revealed(question: str, reply: Message, stages: Mapping[str, Stage]) -> str:
     """What one reply reveals, part by part; for statistics, the text of their stages where available."""
     texts = [reply.reveals]
-    if isinstance(reply, Replies):
+    if isinstance(reply, Masked):
+        texts = [f"only as a sum over all sites: {revealed(question, reply.plain, stages)}"]
+    elif isinstance(reply, Replies):
         texts = [revealed(question, part, stages) for part in reply.replies]
     elif isinstance(reply, Statistics):
         asked = (part.removesuffix(f": {Ask.words}") for part in question.split(" + "))

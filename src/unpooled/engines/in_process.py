@@ -14,11 +14,13 @@ import pandas as pd
 
 from unpooled.data import Table
 from unpooled.disclosure.limits import Limits
+from unpooled.engines.secure_sums import Scales, meet, too_large
 from unpooled.errors import StudyError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
+from unpooled.protocol.fixed_point import Scale
 from unpooled.protocol.messages import Question, Reply
-from unpooled.site.answer import answer
+from unpooled.site.answer import answer, hide
 from unpooled.site.site import Site, open_site
 from unpooled.study import ALL_SITES, Study
 
@@ -45,10 +47,12 @@ def open_sites(study: Study, tables: Mapping[str, Table] | None, limits: Limits)
 
 
 class InProcess:
-    """See `unpooled.protocol.engine.Engine`."""
+    """See `unpooled.protocol.engine.Engine`. Sums are masked if the study says so, as between machines."""
 
-    def __init__(self, sites: Mapping[str, Site]) -> None:
-        self._sites = dict(sites)
+    def __init__(self, sites: Mapping[str, Site], *, masked: bool = False) -> None:
+        self._sites, self._masked = dict(sites), masked
+        self._scales: Scales | None = None
+        self._round = 0
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -56,23 +60,38 @@ class InProcess:
 
     def exclude(self, site: str) -> None:
         del self._sites[site]
+        self._scales = None
 
     def exchange(self, question: Question) -> tuple[dict[str, Reply], dict[str, Traffic]]:
+        if not self._masked:
+            return self._ask(question, None)
+        if self._scales is None:
+            meet(lambda asked: self._ask(asked, None)[0], self.sites)
+            self._scales = Scales(len(self._sites))
+        self._round += 1
+        scale = self._scales.first(question)
+        replies, traffic = self._ask(question, scale)
+        if too_large(replies):
+            replies, traffic = self._ask(question, self._scales.wider(scale))
+        return replies, traffic
+
+    def _ask(self, question: Question, scale: Scale | None) -> tuple[dict[str, Reply], dict[str, Traffic]]:
         def ask(place: int, site: Site) -> tuple[Reply, Traffic]:
             sent = encode(question.to_site(place))
-            returned = encode(answer(site, decode(sent)))
+            asked = decode(sent)
+            returned = encode(hide(site, answer(site, asked), asked, self._round, scale))
             reply = decode(returned)
             assert isinstance(reply, Reply)
             return reply, Traffic(len(sent), len(returned), hashlib.sha256(returned).hexdigest())
 
         places = range(len(self._sites))
         if all(_small(site) for site in self._sites.values()):
-            asked = dict(zip(self._sites, map(ask, places, self._sites.values()), strict=True))
+            found = dict(zip(self._sites, map(ask, places, self._sites.values()), strict=True))
         else:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                asked = dict(zip(self._sites, pool.map(ask, places, self._sites.values()), strict=True))
-        return {n: reply for n, (reply, _) in asked.items()}, {
-            n: traffic for n, (_, traffic) in asked.items()
+                found = dict(zip(self._sites, pool.map(ask, places, self._sites.values()), strict=True))
+        return {n: reply for n, (reply, _) in found.items()}, {
+            n: traffic for n, (_, traffic) in found.items()
         }
 
 

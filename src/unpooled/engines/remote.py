@@ -16,11 +16,13 @@ from typing import Protocol, Self
 
 from unpooled.coordinator.aggregate import aggregate
 from unpooled.coordinator.checkpoint import require_same
+from unpooled.engines.secure_sums import Scales, meet, too_large
 from unpooled.errors import EngineError, MessageError, SiteLost
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
 from unpooled.protocol.envelope import Asked, open_reply
-from unpooled.protocol.messages import Question, Reply
+from unpooled.protocol.fixed_point import Scale
+from unpooled.protocol.messages import Masked, Question, Reply
 from unpooled.study import Study
 
 ATTEMPTS = 2
@@ -69,6 +71,10 @@ class Transport(Protocol):
         ...
 
 
+class _Incomplete(Exception):
+    """Not all sites have answered."""
+
+
 Exchanged = dict[str, tuple[Reply, Traffic]]
 
 
@@ -78,10 +84,12 @@ class RemoteEngine:
     def __init__(self, transport: Transport, study: Study, notify: Notify = silent) -> None:
         self._transport, self._notify = transport, notify
         self._sites = transport.sites
-        self._study = study.model_dump_json(exclude={"sites"})
+        self._study, self._privacy = study.model_dump_json(exclude={"sites"}), study.privacy
         self._run, self._round = secrets.token_bytes(16), 0
         self._preparation: list[tuple[Question, dict[str, Reply]]] = []
         self._unprepared: set[str] = set()
+        self._met = False
+        self._scales = self._new_scales()
 
     def __enter__(self) -> Self:
         return self
@@ -98,6 +106,8 @@ class RemoteEngine:
         self._transport.close()
         self._sites = tuple(name for name in self._sites if name != site)
         self._preparation.clear()
+        self._met = False
+        self._scales = self._new_scales()
 
     def exchange(self, question: Question) -> tuple[dict[str, Reply], dict[str, Traffic]]:
         self._round += 1
@@ -111,38 +121,76 @@ class RemoteEngine:
         """Ask until every site has answered."""
         failures: Counter[str] = Counter()
         answered: Exchanged = {}
-        for _ in range(ATTEMPTS * len(self._sites)):
+        wider: Scale | None = None
+        for _ in range(ATTEMPTS * len(self._sites) + 1):
             try:
                 self._unprepared |= self._transport.connect(self._sites)
-                if self._prepare(failures):
+                if self._scales is not None and self._unprepared:
+                    answered.clear()  # keys will be new, and masks with them
+                if self._meet(failures) and self._prepare(failures):
                     missing = [name for name in self._sites if name not in answered]
-                    answered |= self._ask(question, missing, failures)
+                    answered |= self._ask(question, missing, failures, wider or self._scale(question))
             except Disconnected:
                 self._notify("the connection to the sites has ended; connecting again")
-            if len(answered) == len(self._sites):
+            if len(answered) < len(self._sites):
+                continue
+            if wider is not None or not too_large({name: reply for name, (reply, _) in answered.items()}):
                 return answered
+            assert self._scales is not None
+            wider = self._scales.wider(self._scales.first(question))
+            answered.clear()
         raise EngineError(
             "the connection to the sites must last until a question is answered",
             found=f"it ended {ATTEMPTS * len(self._sites)} times in round {self._round}",
             remedy="read the logs of the coordinator and the sites, then continue with --resume",
         )
 
+    def _meet(self, failures: Counter[str]) -> bool:
+        """Let the sites exchange new keys if one of them has none; whether all of them answered."""
+        if self._scales is None or (self._met and not self._unprepared):
+            return True
+
+        def exchange(question: Question) -> Mapping[str, Reply]:
+            answered = self._ask(question, self._sites, failures, None)
+            if len(answered) < len(self._sites):
+                raise _Incomplete
+            return {name: answered[name][0] for name in self._sites}
+
+        try:
+            meet(exchange, self._sites)
+        except _Incomplete:
+            return False
+        self._met = True
+        return True
+
+    def _new_scales(self) -> Scales | None:
+        """The scales of masked numbers; None if the sites do not mask."""
+        count = len(self._sites)
+        return Scales(count) if self._privacy.masks(sites=count, remote=True) else None
+
+    def _scale(self, question: Question) -> Scale | None:
+        return None if self._scales is None else self._scales.first(question)
+
     def _prepare(self, failures: Counter[str]) -> bool:
         """Prepare restarted sites again, with the same tables as before; whether all of them answered."""
         restarted = [name for name in self._sites if name in self._unprepared]
-        for question, replies in self._preparation:
-            answered = self._ask(question, restarted, failures)
+        for question, replies in self._preparation if restarted else ():
+            answered = self._ask(question, restarted, failures, self._scale(question))
             if len(answered) < len(restarted):
                 return False
-            if answered:
-                before = {name: replies[name] for name in restarted}
+            before = {name: replies[name] for name in restarted}
+            # Masked replies cannot be compared; the site itself refuses another table.
+            if not any(isinstance(reply, Masked) for reply in before.values()):
                 require_same(aggregate(before), aggregate({name: answered[name][0] for name in restarted}))
+            self._round += 1  # a site answers one question in each round
         self._unprepared.clear()
         return True
 
-    def _ask(self, question: Question, sites: Iterable[str], failures: Counter[str]) -> Exchanged:
+    def _ask(
+        self, question: Question, sites: Iterable[str], failures: Counter[str], scale: Scale | None
+    ) -> Exchanged:
         """The valid replies of these sites; raises `SiteLost` for one that has failed too often."""
-        sent = {name: self._seal(question, name) for name in sites}
+        sent = {name: self._seal(question, name, scale) for name in sites}
         if not sent:
             return {}
         answered: Exchanged = {}
@@ -162,9 +210,10 @@ class RemoteEngine:
                 self._notify(f"asking {name} again: {reason}")
         return answered
 
-    def _seal(self, question: Question, site: str) -> bytes:
+    def _seal(self, question: Question, site: str, scale: Scale | None) -> bytes:
         own = question.to_site(self._sites.index(site))
-        return Asked(self._study, self._run, self._round, encode(own)).seal()
+        packed = b"" if scale is None else scale.packed()
+        return Asked(self._study, self._run, self._round, encode(own), packed).seal()
 
 
 def _reply(payload: bytes) -> Reply:

@@ -101,7 +101,8 @@ class Estimator(WithParameters):
             opened, connection = {}, sites.engine(study)
         else:
             opened = open_sites(study, sites, limits)
-            connection = nullcontext(InProcess(opened))
+            masked = study.privacy.masks(sites=len(opened), remote=False)
+            connection = nullcontext(InProcess(opened, masked=masked))
         with connection as engine:
             self.result_ = run_study(
                 study,

@@ -20,6 +20,8 @@ class Asked(NamedTuple):
     """A nonce, so that replies from an earlier run are rejected."""
     round: int
     question: bytes
+    scale: bytes = b""
+    """The encoded `Scale` on which the reply's numbers are masked; empty if they are not."""
 
     def seal(self) -> bytes:
         return bytes(msgpack.packb(list(self)) or b"")
@@ -40,7 +42,7 @@ class Answered(NamedTuple):
 
 
 def open_question(sealed: bytes) -> Asked:
-    return Asked(*_open(sealed, (str, bytes, int, bytes)))
+    return Asked(*_open(sealed, (str, bytes, int, bytes, bytes)))
 
 
 _HEAD = re.compile(r"([1-9]\d{0,17} [0-9a-f]{64})?")

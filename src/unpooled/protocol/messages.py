@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from unpooled.maths.missing_patterns import Pattern
+from unpooled.protocol.fixed_point import Scale
 from unpooled.protocol.records import Arrays, Limits, Parameters, Record, Scaling
 from unpooled.study import ColumnRoles, Description, Schema, Study
 
@@ -37,6 +38,8 @@ class Reply(Message):
 
     added: ClassVar[bool] = False
     """Whether replies are summed over sites, which requires equal shapes."""
+    totals: ClassVar[tuple[str, ...]] = ()
+    """Fields of which only the sum over sites is needed, so that masks may hide those of a single site."""
 
     @classmethod
     def combine(cls, replies: Mapping[str, Any]) -> Message:
@@ -100,6 +103,7 @@ class Statistics(Reply):
 
     reveals: ClassVar[str] = "the stage's statistics (see the stage)"
     added: ClassVar[bool] = True
+    totals: ClassVar[tuple[str, ...]] = ("summed",)
     summed: Any = field(default_factory=dict)
     per_site: Arrays = field(default_factory=dict)
 
@@ -117,6 +121,7 @@ class Gradient(Reply):
 
     reveals: ClassVar[str] = "a weighted derivative of the stage's statistics"
     added: ClassVar[bool] = True
+    totals: ClassVar[tuple[str, ...]] = ("gradient", "value")
     gradient: Arrays
     value: Any = None
 
@@ -143,6 +148,48 @@ class Replies(Reply):
 
     reveals: ClassVar[str] = "what each of the replies inside reveals"
     replies: tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Introduction(Reply):
+    """Reveals: public keys of this site."""
+
+    reveals: ClassVar[str] = "public keys of this site, by which sites agree on masks that cancel in sums"
+    key: bytes
+    """A new X25519 key for this run."""
+    identity: bytes
+    """The site's Ed25519 key."""
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class Met(Reply):
+    """Reveals: whether two sites have the same table, and nothing else about it."""
+
+    reveals: ClassVar[str] = "whether another site has the same table; nothing else about it"
+    tags: dict[str, bytes]
+    """By other site: a tag of the own table that only these two sites can compute."""
+
+
+@dataclass(frozen=True)
+class Masked(Reply):
+    """Reveals: nothing but the sum over all sites of the masked numbers, and all that `plain` reveals."""
+
+    reveals: ClassVar[str] = "masked numbers, of which only the sum over all sites can be known"
+    words: np.ndarray
+    """The numbers in fixed point, plus masks that cancel in the sum over all sites, [words, numbers]."""
+    scale: Scale
+    plain: Message
+    """The reply with gaps in place of the masked arrays."""
+    finite: np.ndarray
+    """For each masked array, and each entry of its first axis, whether its numbers are finite."""
+
+
+@dataclass(frozen=True)
+class TooLarge(Reply):
+    """Reveals: that a number is too large for the scale that was asked for."""
+
+    reveals: ClassVar[str] = "that a number is too large for the scale on which numbers are masked"
 
 
 @dataclass(frozen=True)
@@ -188,12 +235,42 @@ class Question(Message):
         """The question as the site with this index receives it."""
         return self
 
+    def common(self) -> Question:
+        """The part of the question that is the same for every site."""
+        return self
+
     def mismatch(self, study: Study) -> str | None:
         """How the question departs from the study a custodian approved; None if it belongs to it.
 
         A question is refused unless its class says otherwise.
         """
         return "a question that no study asks"
+
+
+@dataclass(frozen=True)
+class Introduce(Question):
+    """Make a key for a run with these sites."""
+
+    reply: ClassVar[type[Reply]] = Introduction
+    sites: tuple[str, ...]
+
+    def mismatch(self, study: Study) -> str | None:
+        return None  # what the site does with it reveals nothing
+
+
+@dataclass(frozen=True)
+class Meet(Question):
+    """The keys of all sites of a run."""
+
+    reply: ClassVar[type[Reply]] = Met
+    introductions: dict[str, Introduction]
+
+    def mismatch(self, study: Study) -> str | None:
+        return None  # the site checks the signatures
+
+
+KEY_EXCHANGE = (Introduce.words, Meet.words)
+"""Questions by which sites exchange keys. They belong to the connection, not to the study."""
 
 
 @dataclass(frozen=True)
@@ -296,6 +373,9 @@ class Ask(Question):
         own = self.parameters.at(site)
         return self if own is self.parameters else replace(self, parameters=own)
 
+    def common(self) -> Question:
+        return replace(self, parameters=replace(self.parameters, per_site={}))
+
     def mismatch(self, study: Study) -> str | None:
         return None  # the site checks the name of the stage
 
@@ -318,6 +398,10 @@ class Vjp(Question):
         own = jax.tree.map(lambda leaf: leaf[:, site], self.cotangent.per_site)
         cotangent = Statistics(self.cotangent.summed, own)
         return replace(self, parameters=self.parameters.at(site), cotangent=cotangent)
+
+    def common(self) -> Question:
+        parameters, cotangent = replace(self.parameters, per_site={}), replace(self.cotangent, per_site={})
+        return replace(self, parameters=parameters, cotangent=cotangent)
 
     def mismatch(self, study: Study) -> str | None:
         return None  # the site checks the name of the stage
@@ -349,6 +433,9 @@ class Together(Question):
         parts = tuple(part.to_site(site) for part in self.questions)
         same = all(part is asked for part, asked in zip(parts, self.questions, strict=True))
         return self if same else Together(parts)
+
+    def common(self) -> Question:
+        return Together(tuple(part.common() for part in self.questions))
 
     def mismatch(self, study: Study) -> str | None:
         return next(filter(None, (part.mismatch(study) for part in self.questions)), None)

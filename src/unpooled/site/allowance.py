@@ -48,6 +48,8 @@ class Spent(BaseModel):
     """Digests of the questions that were answered."""
     sites: tuple[str, ...] = ()
     """The sites of the first adoption; later ones may only have lost some."""
+    met: tuple[tuple[str, ...], ...] = ()
+    """The different sets of sites with which keys were exchanged."""
     kinds: dict[str, int] = {}
     """Number of questions by kind."""
     theta: dict[str, int] = {}
@@ -167,6 +169,20 @@ def spend(spent: Spent, budget: Budget, question: Question, asked: str, adopted:
     return spent.model_copy(
         update={"kinds": kinds, "theta": theta, "sites": sites, "answered": (*spent.answered, asked)}
     )
+
+
+def may_meet(spent: Spent, budget: Budget, sites: tuple[str, ...]) -> Spent:
+    """The state after keys were exchanged with these sites.
+
+    Sums over two sets of sites reveal their difference. A second set is therefore accepted only if the study
+    may start again without a lost site.
+    """
+    met = tuple(sorted(sites))
+    if met in spent.met:
+        return spent
+    if len(spent.met) >= budget.runs or (spent.met and not set(met) <= set(spent.met[0])):
+        raise _too_much("other sites than before")
+    return spent.model_copy(update={"met": (*spent.met, met)})
 
 
 def stage_budget(adopted: Adoption) -> dict[str, int]:

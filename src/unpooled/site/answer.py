@@ -19,6 +19,7 @@ from unpooled.maths.missing_patterns import patterns_of, suppressed
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.protocol.batch import one_by_one
+from unpooled.protocol.fixed_point import Scale
 from unpooled.protocol.messages import (
     Adopt,
     Adopted,
@@ -27,9 +28,13 @@ from unpooled.protocol.messages import (
     Describe,
     Described,
     Gradient,
+    Introduce,
+    Meet,
     Message,
+    Met,
     MissingPatterns,
     Patterns,
+    Question,
     Refusal,
     Replies,
     Reply,
@@ -43,7 +48,8 @@ from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 from unpooled.site.profile import Profile
-from unpooled.site.site import Adoption, Site, adopt, description, profile_of
+from unpooled.site.session import Party
+from unpooled.site.site import Adoption, Site, adopt, description, profile_of, table_digest
 from unpooled.site.spool import Spool, batches
 from unpooled.site.standard_units import check_family, check_scaling, require_shapes
 from unpooled.study import ColumnSchema, Schema
@@ -68,8 +74,29 @@ def answer(site: Site, question: Message) -> Reply:
         return Refusal(type(error).__name__, error.expected, error.found, error.remedy)
 
 
+def hide(site: Site, reply: Reply, question: Message, number: int, scale: Scale | None) -> Reply:
+    """The reply as it leaves: if a scale is given, with masks on what is needed only as a sum."""
+    if scale is None or not isinstance(question, Question) or isinstance(reply, Refusal):
+        return reply
+    try:
+        if site.session is None:
+            raise MessageError(
+                "sites must exchange keys before they mask numbers",
+                found="no keys for this run",
+                remedy="start the study again",
+            )
+        return site.session.hide(reply, question, number, scale)
+    except UnpooledError as error:
+        return Refusal(type(error).__name__, error.expected, error.found, error.remedy)
+
+
 def _answer(site: Site, question: Message) -> Reply:
     match question:
+        case Introduce(sites):
+            return _party(site).introduce(sites)
+        case Meet(introductions):
+            site.session = _party(site).meet(introductions)
+            return Met(site.session.tags(table_digest(site)))
         case Describe():
             described = description(site)
             check_rows(site.limits, described.rows)
@@ -114,6 +141,16 @@ def _answer(site: Site, question: Message) -> Reply:
         found=type(question).__name__,
         remedy="run the same version of unpooled everywhere",
     )
+
+
+def _party(site: Site) -> Party:
+    if site.party is None:
+        raise MessageError(
+            "a site must have an identity to exchange keys",
+            found="none",
+            remedy="run the same version of unpooled everywhere",
+        )
+    return site.party
 
 
 def in_single_precision(reply: R) -> R:

@@ -16,24 +16,30 @@ from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Answered, Asked, open_question
 from unpooled.protocol.envelope import digest as digest_of
+from unpooled.protocol.fixed_point import Scale
 from unpooled.protocol.messages import (
     Adopt,
     Ask,
     Gradient,
+    Introduce,
+    Masked,
+    Meet,
     Message,
     Question,
     Refusal,
     Replies,
+    Reply,
     Statistics,
     Together,
     Vjp,
 )
-from unpooled.site.allowance import Allowances, budget_of, spend
-from unpooled.site.answer import answer
+from unpooled.site.allowance import Allowances, budget_of, may_meet, spend
+from unpooled.site.answer import answer, hide
 from unpooled.site.approval import Approvals, permit
 from unpooled.site.folder import SiteFolder
 from unpooled.site.ledger import Ledger
 from unpooled.site.private_files import append
+from unpooled.site.session import LEAST_SITES, Party
 from unpooled.site.site import Site, open_site
 from unpooled.study import Study
 
@@ -81,29 +87,51 @@ class Gateway:
         permit(study, question)
         site = self._site(study, approval.id)
         spent = self._allowances.read(study.hash)
+        budget = budget_of(study, self._folder.study_bytes)
+        if isinstance(question, Introduce):
+            self._allowances.write(study.hash, may_meet(spent, budget, question.sites))
+        if isinstance(question, Introduce | Meet):
+            return _answered(site, question, asked.round, None)
+        scale = self._scale(study, site, question, asked)
         digest = hashlib.sha256(asked.question).hexdigest()
         current = "" if site.adopted is None else site.adopted.question
         # A question about the statistics of another adoption is another question.
         name = hashlib.sha256(f"{current} {digest}".encode()).hexdigest() if _of_stages(question) else digest
-        if name in spent.answered:
+        repeated = name in spent.answered
+        if repeated and scale is None:
             recorded = self._ledger.recorded(study.hash, digest)
             if recorded is not None and not (isinstance(question, Adopt) and current != digest):
                 return decode(recorded)
-        else:
-            budget = budget_of(study, self._folder.study_bytes)
+        if not repeated:
             spent = spend(spent, budget, question, name, site.adopted)
             self._allowances.write(study.hash, spent)
-        with one_blas_thread():  # as in one process: the order of a sum changes its last digits
-            reply = answer(site, question)
-        if isinstance(reply, Refusal):
-            raise error_of(reply)
+        reply = _answered(site, question, asked.round, scale)
         size = len(encode(reply))
         if size > self._folder.reply_bytes:
             raise _too_large("reply", size, self._folder.reply_bytes, "reply_bytes")
-        if spent.bytes + size > self._folder.study_bytes:
-            raise _too_large("study", spent.bytes + size, self._folder.study_bytes, "study_bytes")
-        self._allowances.write(study.hash, spent.model_copy(update={"bytes": spent.bytes + size}))
+        if not repeated:
+            if spent.bytes + size > self._folder.study_bytes:
+                raise _too_large("study", spent.bytes + size, self._folder.study_bytes, "study_bytes")
+            self._allowances.write(study.hash, spent.model_copy(update={"bytes": spent.bytes + size}))
         return reply
+
+    def _scale(self, study: Study, site: Site, question: Question, asked: Asked) -> Scale | None:
+        """The scale on which the reply is masked; None if it need not be."""
+        sites = 1 if site.session is None else len(site.session.secrets) + 1
+        known = 1 if site.party is None or site.party.known is None else len(site.party.known) + 1
+        if asked.scale:
+            scale = Scale.unpacked(asked.scale)
+            if sites >= LEAST_SITES and scale.terms == sites:
+                return scale
+        elif study.privacy.aggregation == "plain" or not (
+            study.privacy.aggregation == "secure" or max(sites, known) >= LEAST_SITES
+        ):
+            return None
+        raise ApprovalError(
+            "statistics of this study leave a site only with masks",
+            found="a question without masks, or before three sites have exchanged keys",
+            remedy='start the study again; to do without masks, have it reviewed with aggregation = "plain"',
+        )
 
     def _site(self, study: Study, approval: str) -> Site:
         """The table of this study, read once under each approval."""
@@ -111,13 +139,14 @@ class Gateway:
             site = open_site(self._folder.name, self._folder.source, study, self._folder.limits)
             spent = self._allowances.open(study.hash, approval, site.frame, self._ledger.key)
             site.salt = None if self._folder.rehearsal else int(spent.salt, 16)
+            site.party = Party(self._folder.name, study.hash)
             self._open = {(study.hash, approval): site}
         return self._open[study.hash, approval]
 
     def _record(self, study: Study, asked: Asked, question: Question, reply: Message) -> None:
         adopted = next((site.adopted for (name, _), site in self._open.items() if name == study.hash), None)
         stages, behind = ({}, None) if adopted is None else (adopted.stages, adopted.people)
-        people = behind if isinstance(reply, Statistics | Gradient | Replies) else None
+        people = behind if isinstance(reply, Statistics | Gradient | Replies | Masked) else None
         self._ledger.record(
             study.hash,
             asked.round,
@@ -167,6 +196,14 @@ def trace(error: BaseException) -> str:
             lines.append(f"  {frame.filename}, line {frame.lineno}, in {frame.name}")
         chain = chain.__cause__ or chain.__context__
     return "\n".join(lines) + "\n\n"
+
+
+def _answered(site: Site, question: Question, number: int, scale: Scale | None) -> Reply:
+    with one_blas_thread():  # as in one process: the order of a sum changes its last digits
+        reply = hide(site, answer(site, question), question, number, scale)
+    if isinstance(reply, Refusal):
+        raise error_of(reply)
+    return reply
 
 
 def _of_stages(question: Question) -> bool:

@@ -36,6 +36,7 @@ from unpooled.protocol.records import Scaling
 from unpooled.protocol.rows import HALF, Rows, make_rows
 from unpooled.protocol.stage import Stage
 from unpooled.site.profile import Profile, encoded, profile
+from unpooled.site.session import Party, Session
 from unpooled.site.spool import Spool, append
 from unpooled.site.standard_units import Standardised, protected, standardised
 from unpooled.study import ColumnRoles, Description, Schema, Study
@@ -53,6 +54,10 @@ class Site:
     """A secret from which folds and random numbers are drawn; None if all tables are in one process, where
     they depend on the seed alone."""
     adopted: Adoption | None = field(default=None, repr=False)
+    party: Party | None = field(default=None, repr=False)
+    """The site among the other sites; None if it takes no part in a study with others."""
+    session: Session | None = field(default=None, repr=False)
+    """The secrets that are shared with the other sites, for one run."""
     described: Description | None = field(default=None, init=False, repr=False)
     profiled: tuple[Schema, Profile] | None = field(default=None, init=False, repr=False)
     """The last description and profile, for which a table in batches is read as a whole."""
@@ -61,6 +66,16 @@ class Site:
     def frame(self) -> pd.DataFrame:
         """The whole table; an error if it is in batches and does not fit in memory."""
         return whole(self.table)
+
+
+def table_digest(site: Site) -> bytes:
+    """A digest of the site's table that does not depend on the order of its rows."""
+    total, rows = 0, 0
+    for frame in frames(site.table):
+        digests: pd.Series = pd.util.hash_pandas_object(frame, index=False)  # pyright: ignore[reportAttributeAccessIssue]
+        total += int(digests.to_numpy().sum(dtype=np.uint64))
+        rows += len(frame)
+    return hashlib.sha256(f"{rows} {total % 2**64}".encode()).digest()
 
 
 def description(site: Site) -> Description:
@@ -281,7 +296,8 @@ def further_folds(
 def open_site(name: str, source: Table, study: Study, limits: Limits) -> Site:
     """Read and check a site's table, before any study is adopted."""
     require_complete_columns(study)
-    site = Site(name, read_or_batches(source, study.columns, site=name), study.columns, limits)
+    table = read_or_batches(source, study.columns, site=name)
+    site = Site(name, table, study.columns, limits, party=Party(name, study.hash))
     parts = []
     for frame in frames(site.table):
         check(frame, study.columns, site=name)

@@ -3,7 +3,7 @@
 from unpooled.study.columns import ColumnRoles
 from unpooled.study.file import read_study, study_template
 from unpooled.study.schema import LARGEST_COUNT, ColumnSchema, Description, Schema, agree
-from unpooled.study.study import ALL_SITES, Source, Study
+from unpooled.study.study import ALL_SITES, Privacy, Source, Study
 
 __all__ = [
     "ALL_SITES",
@@ -11,6 +11,7 @@ __all__ = [
     "ColumnRoles",
     "ColumnSchema",
     "Description",
+    "Privacy",
     "Schema",
     "Source",
     "Study",

@@ -1,4 +1,4 @@
-"""Study files: TOML with the sections [study], [columns], [method] and one [sites.NAME] per site."""
+"""Study files: TOML with sections for study, columns, privacy and method, and one [sites.NAME] per site."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from unpooled.errors import StudyError, nearest
 from unpooled.study.study import Source, Study
 
-SECTIONS = ("study", "columns", "method", "sites")
+SECTIONS = ("study", "columns", "privacy", "method", "sites")
 STUDY_KEYS = ("name", "seed", "min_sites", "diagnostics", "target")
 
 TEMPLATE = """\
@@ -33,6 +33,9 @@ covariates = ["age", "sex"]     # everything that influences both treatment and 
 # id = "patient"                # identifies people; it never leaves the site
 family = "auto"                 # or name the kind: "continuous", "binary" (0/1) or "count" (0, 1, 2, …)
 # units = { outcome = "kg" }    # shown in the report
+
+# [privacy]
+# aggregation = "plain"         # let the coordinator see the statistics of single sites, not only their sums
 
 [method]
 name = "fedci"

@@ -13,6 +13,8 @@ from unpooled.study.columns import ColumnRoles
 
 ALL_SITES = "all sites"
 """The label of all sites together in result tables; no site may have this name."""
+LEAST_MASKED = 3
+"""Fewest sites whose sums can be masked."""
 
 
 class Source(BaseModel):
@@ -81,6 +83,41 @@ class MethodSpec(BaseModel):
         return dict(self.model_extra or {})
 
 
+class Privacy(BaseModel):
+    """What the coordinator sees of single sites.
+
+    Parameters
+    ----------
+    aggregation : {"auto", "secure", "plain"}, default="auto"
+        "secure" hides the statistics of each site behind masks that cancel in the sum over all sites, so that
+        the coordinator sees only sums; it needs at least three sites. "plain" sends the statistics of each
+        site to the coordinator. "auto" is "secure" for three or more sites on other machines.
+
+    Examples
+    --------
+    >>> Privacy(aggregation="secure").masks(sites=3, remote=False)
+    True
+    >>> Privacy().masks(sites=2, remote=True)
+    False
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    aggregation: Literal["auto", "secure", "plain"] = "auto"
+
+    def masks(self, *, sites: int, remote: bool) -> bool:
+        """Whether the sums of a study with this many sites are masked."""
+        if self.aggregation == "secure" and sites < LEAST_MASKED:
+            raise StudyError(
+                f"secure aggregation needs at least {LEAST_MASKED} sites",
+                found=f"{sites}: from a sum of two, each site knows the numbers of the other",
+                remedy='set aggregation = "plain" under [privacy], or wait for another site',
+            )
+        return self.aggregation == "secure" or (
+            self.aggregation == "auto" and remote and sites >= LEAST_MASKED
+        )
+
+
 class Study(BaseModel):
     """The definition of a study: columns, method, seed and sites.
 
@@ -129,6 +166,8 @@ class Study(BaseModel):
         Over whom effects are averaged: the population of which each site's people are a random sample, with
         the sites in the proportions of the study, or the people of the study themselves. The sample's
         interval is narrower if effects differ between people.
+    privacy : Privacy or dict, default={}
+        Whether the coordinator sees the statistics of single sites, or only their sums.
     method : MethodSpec or dict, default={"name": "fedci"}
         The name of the method, and its settings. The estimators, such as `unpooled.FedCI`, set it themselves.
     sites : dict of str to Source, dict or str, default={}
@@ -162,6 +201,7 @@ class Study(BaseModel):
     diagnostics: bool = False
     target: Literal["population", "sample"] = "population"
     columns: ColumnRoles
+    privacy: Privacy = Privacy()
     method: MethodSpec = MethodSpec()
     sites: dict[str, Source] = Field(default_factory=dict)
 
@@ -221,6 +261,7 @@ class Study(BaseModel):
 _SECTIONS = {
     "columns": set(ColumnRoles.model_fields),
     "sites": set(Source.model_fields),
+    "privacy": set(Privacy.model_fields),
     "": {*Study.model_fields, *ColumnRoles.model_fields},
 }
 

@@ -17,7 +17,7 @@ from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import Gateway
 from unpooled.site.ledger import entries
 
-STUDY = study()
+STUDY = study(privacy={"aggregation": "plain"})
 QUESTION = Describe(STUDY.columns)
 Fault = Callable[[str, bytes], bytes]
 
