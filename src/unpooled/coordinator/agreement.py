@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.errors import DataError
+from unpooled.methods import method as methods
 from unpooled.optimise.procedure import Procedure, ask_each
 from unpooled.protocol.messages import Centre, Describe, Question, Summarise
 from unpooled.protocol.records import (
@@ -29,8 +30,6 @@ SIMILAR = 1e-6
 """Tables whose sums of squares differ by a larger share are not compared further."""
 EQUAL = 1e-9
 """Largest difference of equal moments, as a share of their size."""
-ROUNDED_APART = 0.15
-"""Largest difference of equal moments that were rounded to one decimal."""
 FLAG_SCALE = 0.25
 """Minimum scale of a 0/1 column: the sd of a column with 7 % ones."""
 
@@ -58,17 +57,19 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     replies = yield from ask_each(Describe(study.columns))
     descriptions = {site: reply.description for site, reply in replies.items()}
     schema = agree(descriptions, study.columns)
-    first = yield from _sums(Summarise(schema))
+    first = yield from _sums(Summarise(schema, by_site=study.by_site))
     centre = first["total"].sum(axis=0) / first["count"].sum()
     seen = first["seen"].sum(axis=0)
     about = first["seen_total"].sum(axis=0) / np.maximum(seen, 1)
-    second = yield from _sums(Summarise(schema, Centre(centre, about)))
+    compared = methods.compares_sites(study)
+    second = yield from _sums(Summarise(schema, Centre(centre, about), compared))
     _refuse_identical(second, tuple(descriptions))
     _refuse_constant(schema, centre, second, study)
     spread = np.sqrt(second["seen_squares"].sum(axis=0) / np.maximum(seen, 1))
     _refuse(np.array(schema.incomplete_features)[_flat(spread, about)].tolist())
     sites = tuple(descriptions)
-    incomplete = Incomplete(about, spread, first["seen"])
+    unknown = np.full((len(sites), len(seen)), np.nan)
+    incomplete = Incomplete(about, spread, first.get("present", unknown))
     family = _family(descriptions, centre, second, study)
     scaling = _scaling(schema, centre, second, family, sites, incomplete)
     _refuse_repeated(schema, second, study)
@@ -85,7 +86,7 @@ def _family(descriptions: dict[str, Description], centre: np.ndarray, sums: Arra
 
 def _sums(question: Question) -> Procedure[Arrays]:
     replies = yield from ask_each(question)
-    parts = [reply.sums for reply in replies.values()]
+    parts = [{"count": reply.people, **reply.sums, **reply.by_site} for reply in replies.values()]
     return {key: np.stack([part[key] for part in parts]) for key in parts[0]}
 
 
@@ -126,11 +127,13 @@ def _scaling(
 
 
 def _site_moments(sums: Arrays, sd: np.ndarray, binary: np.ndarray) -> np.ndarray:
-    """x̃: mean, sd, skewness and excess kurtosis of each covariate by site (0/1 columns: mean and sd only)."""
-    count = sums["count"][:, None]
-    mean = sums["sum"][:, :-1] / count / sd[:-1]
-    square = np.diagonal(sums["cross"], axis1=1, axis2=2)[:, :-1] / count / sd[:-1] ** 2
-    spread = np.sqrt(np.maximum(square - mean**2, 0.0))
+    """x̃: mean, sd, skewness and excess kurtosis of each covariate by site (0/1 columns: mean and sd only).
+
+    Without columns if no site tells its moments.
+    """
+    if "mean" not in sums:
+        return np.zeros((len(sums["count"]), 1))
+    mean, spread = sums["mean"] / sd[:-1], sums["spread"] / sd[:-1]
     return np.concatenate([mean, spread, *np.swapaxes(sums["shape"][:, :, ~binary], 0, 1)], axis=1)
 
 
@@ -153,7 +156,10 @@ def _distance(moments: np.ndarray, site: int) -> np.ndarray:
 
 
 def _refuse_identical(sums: Arrays, sites: tuple[str, ...]) -> None:
-    """Refuse two sites whose tables agree in the number of rows and in every moment."""
+    """Refuse two sites whose tables agree in the number of rows and in every moment.
+
+    Where sums are masked, sites have no moments of their own here; they compare tables by themselves.
+    """
     for i, j in _similar_pairs(np.trace(sums["cross"], axis1=1, axis2=2)):
         if sums["count"][i] == sums["count"][j] and _same_moments(sums, i, j):
             raise DataError(
@@ -170,6 +176,7 @@ def _similar_pairs(sizes: np.ndarray) -> Iterator[tuple[int, int]]:
     [(0, 2)]
     """
     order = np.argsort(sizes, kind="stable")
+    order = order[sizes[order] > 0.0]
     ends = np.searchsorted(sizes[order], sizes[order] * (1.0 + SIMILAR), side="right")
     for place, end in enumerate(ends):
         for other in range(place + 1, end):
@@ -186,7 +193,6 @@ def _same_moments(sums: Arrays, i: int, j: int) -> bool:
     largest = {
         "sum": EQUAL * size * np.sqrt(sums["count"][i]),
         "cross": EQUAL * np.outer(size, size),
-        "shape": np.array(ROUNDED_APART),
     }
     return all(bool(np.all(np.abs(sums[name][i] - sums[name][j]) <= gap)) for name, gap in largest.items())
 

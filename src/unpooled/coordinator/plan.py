@@ -84,7 +84,7 @@ def _problems(agreement: Agreement, features: int, folds: int) -> Mapping[str, s
 
 
 def _diagnostic_folds(study: Study, agreement: Agreement) -> int:
-    if not study.diagnostics:
+    if not (study.diagnostics and study.by_site):
         return 0
     features = diagnostic_rounds.features(agreement.scaling)
     offered = diagnostic_rounds.PLANS
@@ -100,6 +100,8 @@ def _changes(asked: MethodSettings, chosen: MethodSettings) -> Iterable[str]:
 
 
 def _fewer_folds(study: Study, folds: int) -> Iterable[str]:
-    if study.diagnostics and folds != diagnostic_rounds.FOLDS:
+    if study.diagnostics and not study.by_site:
+        yield "diagnostics not computed, because they compare sites"
+    elif study.diagnostics and folds != diagnostic_rounds.FOLDS:
         how = "without cross-fitting" if folds else "not computed"
         yield f"diagnostics {how}"

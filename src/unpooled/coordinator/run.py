@@ -20,6 +20,7 @@ from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
 from unpooled.methods.method import Fit
+from unpooled.models.over_all_sites import as_one_site
 from unpooled.optimise.procedure import Procedure, ask_each, side_by_side
 from unpooled.protocol.engine import Engine
 from unpooled.protocol.messages import Adopt
@@ -29,6 +30,7 @@ from unpooled.study import Schema, Study
 ROUNDS_BEFORE_FITTING = 4
 """Describe, two rounds of sums, adopt."""
 LOST_SITES = "lost_sites.json"
+WITHOUT_SITES = "they compare sites, and the study leaves out effects by site"
 
 Watcher = Callable[[Round], None]
 
@@ -123,9 +125,12 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
     adopted = yield from ask_each(adoption(plan.study, agreement.schema, agreement.scaling, plan.diagnostics))
     notes = (*plan.notes, *_left_out({site: reply.left_out for site, reply in adopted.items()}))
     fit = method.fit(settings, context, study.seed)
+    if not study.by_site:
+        fit = as_one_site(fit, method.stages(settings, context))
     if not plan.diagnostics:
-        small = Unavailable("a site is too small for them under its limits") if study.diagnostics else None
-        return Fitted(plan.study, agreement, notes, context, (yield from fit), small)
+        reason = "a site is too small for them under its limits" if study.by_site else WITHOUT_SITES
+        missing = Unavailable(reason) if study.diagnostics else None
+        return Fitted(plan.study, agreement, notes, context, (yield from fit), missing)
     diagnose = diagnostic_rounds.diagnose(agreement.scaling, plan.diagnostics)
     found, diagnostics = yield from side_by_side(fit, diagnose)
     return Fitted(plan.study, agreement, notes, context, found, diagnostics)
@@ -140,7 +145,7 @@ def _left_out(columns: dict[str, tuple[str, ...]]) -> Iterator[str]:
 
 def adoption(study: Study, schema: Schema, scaling: Scaling, diagnostics: int | None = None) -> Adopt:
     """The question that makes the sites adopt a study, whose settings must all be filled in."""
-    default = diagnostic_rounds.FOLDS if study.diagnostics else 0
+    default = diagnostic_rounds.FOLDS if study.diagnostics and study.by_site else 0
     return Adopt(
         schema=schema,
         scaling=scaling,
@@ -149,6 +154,7 @@ def adoption(study: Study, schema: Schema, scaling: Scaling, diagnostics: int | 
         seed=study.seed,
         sites=scaling.site_names,
         diagnostics=default if diagnostics is None else diagnostics,
+        by_site=study.by_site,
     )
 
 

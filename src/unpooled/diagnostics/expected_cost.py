@@ -274,7 +274,7 @@ def _cost(before: Before, machine: Machine) -> ExpectedCost:
     )
     if folds:
         course = course.beside(diagnostic_rounds.expected(scaling, folds))
-        stages = diagnostic_rounds.joined(stages, scaling, True)
+        stages = diagnostic_rounds.joined(stages, scaling, diagnostics=True, by_site=True)
     costs = _Costs(stages, rows, others, single=bool(before.limits.cell))
     whole = _whole(course, costs, before, machine)
     if course.longest is None:

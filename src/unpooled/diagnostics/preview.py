@@ -77,7 +77,7 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
     plan = planned(study, strict)
     questions = first_questions(plan, agreement)
     lines = [line(happened) for happened in journal.rounds]
-    stages = diagnostic_rounds.joined(method.stages(settings, context), agreement.scaling, study.diagnostics)
+    stages = diagnostic_rounds.of_study(study, method.stages(settings, context), agreement.scaling)
     leaving = expected_messages(stages, settings, len(agreement.schema.features), lines)
     refusals = {name: refused(site, questions) for name, site in opened.items()}
     return Preview(
@@ -117,7 +117,7 @@ def planned(study: Study, agreement: Agreement) -> Plan:
 def first_questions(plan: Plan, agreement: Agreement) -> list[Question]:
     """The questions to every site before the first stage."""
     adopting = adoption(plan.study, agreement.schema, agreement.scaling, plan.diagnostics)
-    return [Describe(plan.study.columns), Summarise(agreement.schema), adopting]
+    return [Describe(plan.study.columns), Summarise(agreement.schema, by_site=plan.study.by_site), adopting]
 
 
 def refused(site: Site, questions: list[Question], limits: Limits | None = None) -> list[str]:

@@ -57,7 +57,7 @@ def review(study: Study, site: Site) -> Review:
     scaling = agreement.scaling
     context = method.context(settings, scaling, study.seed)
     plan = planned(study, agreement)
-    stages = diagnostic_rounds.joined(method.stages(settings, context), scaling, study.diagnostics)
+    stages = diagnostic_rounds.of_study(study, method.stages(settings, context), scaling)
     return Review(
         study,
         site.name,

@@ -66,7 +66,9 @@ class StudyDiagnostics:
 
 
 def hidden_sites(result: StudyResult) -> dict[str, str]:
-    """The sites that are too small to be shown individually, with reasons."""
+    """The sites that are not shown individually, with reasons: those that are too small, or all."""
+    if not result.study.by_site:
+        return dict.fromkeys(result.sites, "the study leaves out effects by site")
     return _hidden(dict(zip(result.sites, result.counts, strict=True)), result.diagnostic_statistics)
 
 

@@ -38,8 +38,13 @@ def interval(draws: np.ndarray, alpha: float = 0.05) -> tuple[np.ndarray, np.nda
     return lower, upper
 
 
-def combine(site_draws: np.ndarray, counts: Sequence[int]) -> np.ndarray:
-    """Overall ATE draws [K]: the mean of the site draws [K, m], weighted by size, draw by draw."""
+def combine(site_draws: np.ndarray, counts: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Overall ATE draws [*K]: the mean of the site draws [*K, m], weighted by size, draw by draw.
+
+    Without effects by site there is one column, with those of all sites together.
+    """
+    if site_draws.shape[-1] == 1:
+        return site_draws[..., 0]
     weights = np.asarray(counts, dtype=float)
     return site_draws @ (weights / weights.sum())
 
@@ -47,10 +52,10 @@ def combine(site_draws: np.ndarray, counts: Sequence[int]) -> np.ndarray:
 def table(
     site_draws: np.ndarray, sites: Sequence[str], counts: Sequence[int], alpha: float = 0.05
 ) -> pd.DataFrame:
-    """One row per site and one for all sites."""
-    columns = [*site_draws.T, combine(site_draws, counts)]
-    rows = []
-    for name, count, draws in zip([*sites, "all sites"], [*counts, sum(counts)], columns, strict=True):
+    """One row per site, if there are effects by site, and one for all sites."""
+    overall, rows = combine(site_draws, counts), []
+    own = zip(sites, counts, site_draws.T, strict=True) if site_draws.shape[1] == len(sites) else ()
+    for name, count, draws in (*own, ("all sites", sum(counts), overall)):
         found = moments(draws)
         lower, upper = interval(draws, alpha)
         rows.append(

@@ -183,7 +183,14 @@ class Estimator(WithParameters):
         result = self._fitted()
         if site is None:
             return combine(result.site_effects, result.counts)
-        return result.site_effects[:, result.sites.index(self._known(site))]
+        place = result.sites.index(self._known(site))
+        if not result.study.by_site:
+            raise StudyError(
+                "effects of a site must be part of the study",
+                found="by_site = false",
+                remedy="leave out the name of the site for the effect over all sites",
+            )
+        return result.site_effects[:, place]
 
     def summary(self, *, alpha: float = 0.05) -> pd.DataFrame:
         """Average treatment effects by site and over all sites.

@@ -129,6 +129,12 @@ def find(name: str) -> Method[MethodSettings, object]:
 def with_settings(study: Study, name: str, values: Mapping[str, object], seed: int | None = None) -> Study:
     """The study with this method and explicit, validated settings, so that equal studies hash equally."""
     settings = settings_of(find(name), values)
+    if settings.needs_sites and not study.by_site:
+        raise StudyError(
+            "effects by site may be left out only if the method does not combine them",
+            found=f"by_site = false with the method '{name}'",
+            remedy="remove by_site, or choose another method, such as 'aipw'",
+        )
     method = {"name": name, **settings.model_dump(mode="json")}
     chosen = study.seed if seed is None else seed
     return study.with_changes(seed=chosen, method=method)
@@ -137,6 +143,11 @@ def with_settings(study: Study, name: str, values: Mapping[str, object], seed: i
 def with_explicit_settings(study: Study) -> Study:
     """The study with every setting of its method made explicit."""
     return with_settings(study, study.method.name, study.method.settings)
+
+
+def compares_sites(study: Study) -> bool:
+    """Whether the study's method needs the moments of each site's covariates."""
+    return settings_of(find(study.method.name), study.method.settings).compares_sites
 
 
 def settings_of(method: Method[MethodSettings, object], values: Mapping[str, object]) -> MethodSettings:

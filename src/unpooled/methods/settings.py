@@ -26,6 +26,16 @@ class MethodSettings(BaseModel):
         """How many times people are assigned to folds, each time anew."""
         return 1
 
+    @property
+    def compares_sites(self) -> bool:
+        """Whether the method needs the moments of each site's covariates."""
+        return False
+
+    @property
+    def needs_sites(self) -> bool:
+        """Whether the method combines estimates of single sites, and so needs effects by site."""
+        return False
+
     def changed(self, **changes: object) -> Self:
         """The settings with some changed; those that then have no effect return to their defaults."""
         loose = self.model_copy(update=changes)

@@ -70,6 +70,7 @@ class AverageOfEffects(Stage):
     """A site's average treatment effects: of its people, and of the population they are a sample of."""
 
     model: EffectModel
+    of_effects: ClassVar[bool] = True
     reveals: ClassVar[str] = REVEALS
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:

@@ -71,8 +71,12 @@ def _without(reply: Message, taken: list[np.ndarray]) -> Message:
 
 
 def _finite(array: np.ndarray) -> np.ndarray:
-    rows = array.reshape(len(array) if array.ndim else 1, -1)
-    return np.asarray(np.isfinite(rows).all(axis=1))
+    return np.isfinite(array).reshape(_by_row(array.shape)).all(axis=1)
+
+
+def _by_row(shape: tuple[int, ...]) -> tuple[int, int]:
+    """The shape of an array as a matrix whose rows are the entries of its first axis."""
+    return (shape[0] if shape else 1), int(np.prod(shape[1:]))
 
 
 class _Filler:
@@ -89,10 +93,10 @@ class _Filler:
         return replace(reply, **filled)
 
     def _array(self, gap: Gap) -> np.ndarray:
-        rows = gap.shape[0] if gap.shape else 1
-        size = int(np.prod(gap.shape))
+        rows, width = _by_row(gap.shape)
+        size = rows * width
         if len(self._sums) < size or len(self._finite) < rows:
             raise SiteLost(self._site, OTHER_SHAPE)
         numbers, self._sums = self._sums[:size], self._sums[size:]
         finite, self._finite = self._finite[:rows], self._finite[rows:]
-        return np.where(finite[:, None], numbers.reshape(rows, -1), np.nan).reshape(gap.shape)
+        return np.where(finite[:, None], numbers.reshape(rows, width), np.nan).reshape(gap.shape)

@@ -60,13 +60,18 @@ class Described(Reply):
 
 @dataclass(frozen=True)
 class Summary(Reply):
-    """Reveals: number of rows; sums and centred products of the columns; skewness and kurtosis, rounded."""
+    """Reveals: number of rows; sums and products of the columns; if asked for, moments at this site."""
 
     reveals: ClassVar[str] = (
-        "number of rows; mean, sd and correlations of the columns at this site, skewness and kurtosis to one "
-        "decimal; of incomplete columns the number of values present, their mean and sd"
+        "number of rows; for sums over sites: mean, sd and correlations of the columns, of incomplete "
+        "columns also the number of values present; at this site, if effects by site are part of the study: "
+        "the number of values present in incomplete columns; if the method compares sites: mean, sd, and "
+        "skewness and kurtosis to one decimal, of each covariate"
     )
+    totals: ClassVar[tuple[str, ...]] = ("sums",)
+    people: int
     sums: Arrays
+    by_site: Arrays = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -300,6 +305,9 @@ class Summarise(Question):
     reply: ClassVar[type[Reply]] = Summary
     schema: Schema
     centre: Centre | None = None
+    by_site: bool = False
+    """Without a centre: whether the site tells how many values are present in incomplete columns. With one:
+    whether it tells the moments of its covariates, by which a method compares sites."""
     repeated_on_resume: ClassVar[bool] = True
 
     def mismatch(self, study: Study) -> str | None:
@@ -337,6 +345,8 @@ class Adopt(Question):
     sites: tuple[str, ...]
     diagnostics: int = 0
     """Number of folds of the diagnostics; 0 for none."""
+    by_site: bool = True
+    """Whether average effects are told by site."""
     repeated_on_resume: ClassVar[bool] = True
 
     def to_site(self, site: int) -> Question:
@@ -351,6 +361,7 @@ class Adopt(Question):
             "another method": self.method == study.method.name,
             "another seed": self.seed == study.seed,
             "diagnostics": study.diagnostics or not self.diagnostics,
+            "effects by site, or none": self.by_site == study.by_site,
         }
         wrong = [what for what, holds in expected.items() if not holds]
         return f"{wrong[0]} to adopt" if wrong else None

@@ -27,6 +27,9 @@ class Stage(eqx.Module):
     in_batches: ClassVar[bool] = False
     """Whether the statistics of a site follow from those of batches of its people, by `merged`, so that its
     table need not be in memory as a whole."""
+    of_effects: ClassVar[bool] = False
+    """Whether `per_site` holds effects by site, which a study may leave out. `people_sums` and `of_people`
+    then say how those of all sites together follow from sums."""
 
     @abstractmethod
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
@@ -39,6 +42,19 @@ class Stage(eqx.Module):
     def merged(self, parts: Statistics) -> Statistics:
         """The statistics [θ, …] of a site from those of its batches [batch, θ, …]; by default their sums."""
         return jax.tree.map(lambda leaf: leaf.sum(axis=0), parts)
+
+    def people_sums(self, own: Arrays, people: Array) -> Arrays:
+        """The sums over a site's people of which `own`, effects by site, are means."""
+        return {"people": people, **{name: people * value for name, value in own.items()}}
+
+    def of_people(self, sums: Arrays) -> Arrays:
+        """The effects [θ, …] of all sites together, from sums over all people."""
+        people = sums["people"]
+        return {
+            name: value / people.reshape(-1, *[1] * (value.ndim - 1))
+            for name, value in sums.items()
+            if name != "people"
+        }
 
     @abstractmethod
     def bounds(self) -> Bounds:

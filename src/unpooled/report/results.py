@@ -177,9 +177,8 @@ def _cost(outcome: StudyResult, lines: list[Line] | None) -> CostContent:
         return _cost_content(outcome.cost)
     method = methods.find(outcome.study.method.name)
     settings = methods.settings_of(method, outcome.study.method.settings)
-    stages = diagnostic_rounds.joined(
-        method.stages(settings, outcome.context), outcome.scaling, outcome.study.diagnostics
-    )
+    own = method.stages(settings, outcome.context)
+    stages = diagnostic_rounds.of_study(outcome.study, own, outcome.scaling)
     return {**_cost_content(cost(lines, outcome.sites)), "left": left(lines, stages)}
 
 

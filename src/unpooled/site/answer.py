@@ -103,10 +103,10 @@ def _answer(site: Site, question: Message) -> Reply:
             check_cells(site.limits, {f"arm {level}": count for level, count in described.arms.items()})
             check_cells(site.limits, _rarest(site, (*described.columns, *described.incomplete)))
             return Described(described, site.limits)
-        case Summarise(schema, centre):
+        case Summarise(schema, centre, by_site):
             table = _profile(site, schema)
             check_groups(site.limits, 1 + len(schema.features), (table.people,), folds=0)
-            return Summary(_summarise(table, centre))
+            return _summarise(table, centre, by_site=by_site)
         case MissingPatterns(schema, centre):
             return _missing_patterns(site, schema, centre)
         case Adopt():
@@ -245,26 +245,23 @@ def _check_groups(site: Site, question: Adopt) -> None:
         check_groups(site.limits, diagnostic_rounds.features(question.scaling), arms, question.diagnostics)
 
 
-def _summarise(table: Profile, centre: Centre | None) -> Arrays:
+def _summarise(table: Profile, centre: Centre | None, *, by_site: bool) -> Summary:
     width = table.features + 1  # covariates and the outcome; incomplete columns follow
     if centre is None:
-        total = table.seen * table.mean
-        return {
-            "count": table.people,
-            "total": total[:width],
-            "seen": table.seen[width:],
-            "seen_total": total[width:],
-        }
+        total, present = table.seen * table.mean, table.seen[width:]
+        sums: Arrays = {"total": total[:width], "seen": present, "seen_total": total[width:]}
+        return Summary(table.people, sums, {"present": present} if by_site else {})
     _require_centre(centre.complete, table.largest[:width])
     _require_centre(centre.incomplete, table.largest[width:])
     shift = table.mean - np.concatenate([centre.complete, centre.incomplete])
-    return {
-        "count": table.people,
+    sums = {
         "sum": table.people * shift[:width],
         "cross": table.cross + table.people * np.outer(shift[:width], shift[:width]),
         "seen_squares": (table.powers[0] + table.seen * shift**2)[width:],
-        "shape": _shape(table),
     }
+    own = slice(table.features)
+    moments: Arrays = {"mean": shift[own], "spread": table.sd[own], "shape": _shape(table)}
+    return Summary(table.people, sums, moments if by_site else {})
 
 
 def _shape(table: Profile) -> np.ndarray:

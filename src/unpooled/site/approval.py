@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from unpooled.errors import ApprovalError, ResultsError
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
-from unpooled.protocol.messages import Adopt, Question
+from unpooled.protocol.messages import Adopt, Question, Summarise
 from unpooled.site.private_files import write_whole
 from unpooled.study import Study
 
@@ -108,6 +108,9 @@ def permit(study: Study, question: Question) -> None:
     found = question.mismatch(study)
     if found is None and isinstance(question, Adopt) and not _offered(study, question):
         found = "other settings to adopt"
+    if found is None and isinstance(question, Summarise) and question.by_site:
+        needed = study.by_site if question.centre is None else methods.compares_sites(study)
+        found = None if needed else "numbers of this site that the study does not need"
     if found is not None:
         raise ApprovalError(
             "a question must belong to the approved study",

@@ -130,7 +130,10 @@ def adopt(site: Site, question: Adopt) -> Adoption:
     settings = methods.settings_of(method, dict(question.settings))
     context = method.context(settings, question.scaling, question.seed)
     stages = diagnostic_rounds.joined(
-        method.stages(settings, context), question.scaling, question.diagnostics > 0
+        method.stages(settings, context),
+        question.scaling,
+        diagnostics=question.diagnostics > 0,
+        by_site=question.by_site,
     )
     table = site.table if all(stage.in_batches for stage in stages.values()) else site.frame
     treatment = profile_of(site, question.schema).treatment

@@ -10,7 +10,7 @@ from unpooled.errors import StudyError, nearest
 from unpooled.study.study import Source, Study
 
 SECTIONS = ("study", "columns", "privacy", "method", "sites")
-STUDY_KEYS = ("name", "seed", "min_sites", "diagnostics", "target")
+STUDY_KEYS = ("name", "seed", "min_sites", "diagnostics", "target", "by_site")
 
 TEMPLATE = """\
 # A study for unpooled: its columns, its method and its sites.

@@ -166,6 +166,9 @@ class Study(BaseModel):
         Over whom effects are averaged: the population of which each site's people are a random sample, with
         the sites in the proportions of the study, or the people of the study themselves. The sample's
         interval is narrower if effects differ between people.
+    by_site : bool, default=True
+        Whether the result has effects by site. If not, sites send their average effects for the sum over all
+        sites only, and there are no diagnostics, which compare sites.
     privacy : Privacy or dict, default={}
         Whether the coordinator sees the statistics of single sites, or only their sums.
     method : MethodSpec or dict, default={"name": "fedci"}
@@ -200,6 +203,7 @@ class Study(BaseModel):
     min_sites: int | None = Field(default=None, ge=1)
     diagnostics: bool = False
     target: Literal["population", "sample"] = "population"
+    by_site: bool = True
     columns: ColumnRoles
     privacy: Privacy = Privacy()
     method: MethodSpec = MethodSpec()

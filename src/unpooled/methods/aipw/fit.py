@@ -62,7 +62,7 @@ def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: fl
     checked, words = _weight_summary(settings, reply)
     diagnostics = {
         "estimator": settings.estimator,
-        "sites": site_numbers(result.sites, scale),
+        **({"sites": site_numbers(result.sites, scale)} if len(people) == pooling.sites else {}),
         "overall": with_interval(result.overall, scale),
         "stacked": with_interval(median(together([found(stack(one)) for one in sums])), scale),
         "fold_draws": _spread([average(found(one), people) for one in sums], scale),

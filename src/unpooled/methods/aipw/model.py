@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
@@ -111,6 +112,20 @@ def stacked_scores(sums: Arrays) -> Arrays:
     return {"people": total, "mean": mean, "squares": squares}
 
 
+def score_sums(own: Arrays) -> Arrays:
+    """Sums over people from means and squared deviations of their scores."""
+    people, mean = own["people"], own["mean"]
+    squares = own["squares"] + people * mean**2
+    return {"people": people, "total": people * mean, "squares": squares, "noise": own["noise"]}
+
+
+def scores_of(sums: Arrays) -> Arrays:
+    """The inverse of `score_sums`."""
+    people, mean = sums["people"], sums["total"] / sums["people"]
+    squares = np.maximum(sums["squares"] - people * mean**2, 0.0)
+    return {"people": people, "mean": mean, "squares": squares, "noise": sums["noise"]}
+
+
 def of_weights(sums: Arrays) -> Estimates:
     """Difference of weighted means. Standard errors treat the propensities as known; with equal weights they
     are Welch's."""
@@ -124,11 +139,29 @@ def stacked_weights(sums: Arrays) -> Arrays:
     """As `stacked_scores`, for weighted means by arm."""
     weight = sums["weight"].sum(axis=0)
     mean = np.sum(sums["weight"] * sums["mean"], axis=0) / np.where(weight > 0.0, weight, 1.0)
-    one, first, second = np.moveaxis(sums["squares"], -1, 0)
-    shift = sums["mean"] - mean
-    recentred = [one, first + shift * one, second + 2.0 * shift * first + shift**2 * one]
-    squares = np.stack(recentred, axis=-1).sum(axis=0)
+    squares = _recentred(sums["squares"], sums["mean"] - mean).sum(axis=0)
     return {"people": sums["people"].sum(axis=0), "weight": weight, "mean": mean, "squares": squares}
+
+
+def weight_sums(own: Arrays) -> Arrays:
+    """As `score_sums`, for weighted means by arm."""
+    total, squares = own["weight"] * own["mean"], _recentred(own["squares"], own["mean"])
+    return {"people": own["people"], "weight": own["weight"], "total": total, "squares": squares}
+
+
+def weights_from(sums: Arrays) -> Arrays:
+    """The inverse of `weight_sums`."""
+    mean = sums["total"] / np.where(sums["weight"] > 0.0, sums["weight"], 1.0)
+    squares = _recentred(sums["squares"], -mean)
+    return {"people": sums["people"], "weight": sums["weight"], "mean": mean, "squares": squares}
+
+
+def _recentred(squares: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Sums of squared weights, with powers 0, 1 and 2 of deviations that are all larger by a shift."""
+    one, first, second = (squares[..., power] for power in range(3))
+    moved = (one, first + shift * one, second + 2.0 * shift * first + shift**2 * one)
+    # At the sites these are arrays of JAX.
+    return (np if isinstance(squares, np.ndarray) else jnp).stack(moved, axis=-1)
 
 
 def average(sites: Estimates, people: np.ndarray) -> Estimates:

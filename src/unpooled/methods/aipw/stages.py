@@ -12,9 +12,16 @@ from jaxtyping import Array, Float, Int
 
 from unpooled.disclosure.effective_people import capped, enough, spread_out
 from unpooled.maths.linear_algebra import pack
-from unpooled.methods.aipw.model import stacked_scores, stacked_weights
+from unpooled.methods.aipw.model import (
+    score_sums,
+    scores_of,
+    stacked_scores,
+    stacked_weights,
+    weight_sums,
+    weights_from,
+)
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Parameters
+from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import FOLD, FOLD_DRAW, LINEAR, LOGIT, Bounds, Stage
 
@@ -119,6 +126,7 @@ class Scores(Stage):
     trim: float = eqx.field(static=True)
     often: ClassVar[bool] = False
     in_batches: ClassVar[bool] = True
+    of_effects: ClassVar[bool] = True
     reveals: ClassVar[str] = (
         "at this site, by draw of the folds: number of people, mean and sum of squared deviations of their "
         "doubly robust scores, sum of squares of their weighted residuals; for sums over sites: how many "
@@ -149,6 +157,12 @@ class Scores(Stage):
         own = {**stacked_scores(parts.per_site), "noise": parts.per_site["noise"].sum(axis=0)}
         return replace(super().merged(parts), per_site=own)
 
+    def people_sums(self, own: Arrays, people: Array) -> Arrays:
+        return score_sums(own)
+
+    def of_people(self, sums: Arrays) -> Arrays:
+        return scores_of(sums)
+
     def bounds(self) -> Bounds:
         return REGRESSIONS
 
@@ -159,6 +173,7 @@ class WeightedOutcomes(Stage):
     trim: float = eqx.field(static=True)
     often: ClassVar[bool] = False
     in_batches: ClassVar[bool] = True
+    of_effects: ClassVar[bool] = True
     reveals: ClassVar[str] = (
         "at this site, by arm: number of people, sum of inverse-propensity weights, the weighted mean of the "
         "outcome, sums of squared weights with deviations from that mean and their squares; for sums over "
@@ -179,6 +194,12 @@ class WeightedOutcomes(Stage):
 
     def merged(self, parts: Statistics) -> Statistics:
         return replace(super().merged(parts), per_site=stacked_weights(parts.per_site))
+
+    def people_sums(self, own: Arrays, people: Array) -> Arrays:
+        return weight_sums(own)
+
+    def of_people(self, sums: Arrays) -> Arrays:
+        return weights_from(sums)
 
     def bounds(self) -> Bounds:
         return REGRESSIONS

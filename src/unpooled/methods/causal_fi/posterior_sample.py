@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from unpooled.effects.summary import combine
 from unpooled.methods.causal_fi import importance
 from unpooled.methods.causal_fi.chain import Chain, Sizes
 from unpooled.methods.causal_fi.sampler import AugmentationSampler
@@ -73,7 +74,7 @@ class Record(NamedTuple):
     def measured(self, sampler: AugmentationSampler, structure: BendStructure, required: float) -> Mixing:
         return measure(
             monitored(self.states, structure, sampler.sizes),
-            np.stack([one.sample for one in self.effects]) @ (sampler.people / sampler.people.sum()),
+            combine(np.stack([one.sample for one in self.effects]), sampler.people),
             required,
         )
 

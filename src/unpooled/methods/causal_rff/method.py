@@ -91,8 +91,9 @@ class CausalRFFMethod:
     def stages(self, settings: CausalRFFSettings, context: CausalRFFContext) -> dict[str, Stage]:
         models, stages = _models(settings, context), dict[str, Stage]()
         if "observed" in models:
+            design, differ = make_design(context), settings.site_terms != "none"
             stages["regression"] = Regression(
-                make_design(context), outcome_family(context), width(settings, make_design(context))
+                design, outcome_family(context), width(settings, design), differ
             )
         if "categorical" in models:
             columns = _columns(context)

@@ -28,10 +28,12 @@ from unpooled.methods.aipw.regressions import STEPS, held_out, nuisances
 from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
 from unpooled.methods.diagnostics.balance import Balance, regressors
 from unpooled.methods.expected import Course, Expected
+from unpooled.models.over_all_sites import without_sites
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.messages import Ask, Question, Together
 from unpooled.protocol.records import Arrays, Parameters, Record, Scaling
 from unpooled.protocol.stage import Stage
+from unpooled.study import Study
 
 T = TypeVar("T")
 PREFIX = "diagnostics/"
@@ -58,9 +60,17 @@ def stages(scaling: Scaling) -> dict[str, Stage]:
     return {f"{PREFIX}{name}": stage for name, stage in plain.items()}
 
 
-def joined(own: dict[str, Stage], scaling: Scaling, diagnostics: bool) -> dict[str, Stage]:
-    """A method's stages, together with those of the diagnostics if the study requests them."""
-    return {**own, **stages(scaling)} if diagnostics else own
+def joined(own: dict[str, Stage], scaling: Scaling, *, diagnostics: bool, by_site: bool) -> dict[str, Stage]:
+    """A method's stages, together with those of the diagnostics if the study requests them.
+
+    In a study without effects by site, they send these as sums over sites.
+    """
+    return {**own, **stages(scaling)} if diagnostics else own if by_site else without_sites(own)
+
+
+def of_study(study: Study, own: dict[str, Stage], scaling: Scaling) -> dict[str, Stage]:
+    """All stages of a study whose diagnostics are computed if it requests them."""
+    return joined(own, scaling, diagnostics=study.diagnostics and study.by_site, by_site=study.by_site)
 
 
 def features(scaling: Scaling) -> int:

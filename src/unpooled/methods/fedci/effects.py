@@ -200,6 +200,7 @@ class GaussianProcessAverage(Stage):
 
     evidence: Evidence
     often: ClassVar[bool] = False
+    of_effects: ClassVar[bool] = True
     reveals: ClassVar[str] = REVEALS
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:

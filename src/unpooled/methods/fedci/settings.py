@@ -79,6 +79,10 @@ class FedCISettings(MethodSettings):
     wishart_correlation: float = Field(default=0.5, ge=0.0, lt=1.0)
     """Variational: prior correlation between the arms in Ψ and Σ."""
 
+    @property
+    def compares_sites(self) -> bool:
+        return self.inter_dependency
+
 
 @dataclass(frozen=True)
 class FedCIContext:

@@ -68,6 +68,10 @@ class Evidence(Objective):
     def kept(self, free: Arrays, rows: Rows, weights: Array) -> Float[Array, "2 p"]:
         """The factors by which features enter the site's sums over the rows with weight 1."""
 
+    def of_site(self, gram: Array, moment: Array) -> Arrays:
+        """The sums of the intercept, by which a site's shift is found; nothing if there are no shifts."""
+        return {"gram": gram, "moment": moment} if self.structure.shifts else {}
+
     def bounds(self) -> Bounds:
         return {**FIXED, **self.structure.bounds()}
 
@@ -89,7 +93,8 @@ class FeatureEvidence(Evidence):
     structure: Projection
     at_sites: ClassVar[tuple[str, ...]] = ("direction", "length")
     reveals: ClassVar[str] = (
-        "per arm: Gram matrix of the features summed over people, their products with the outcome"
+        "for sums over sites, per arm: Gram matrix of the features, their products with the outcome; at this "
+        "site, where sites have shifts: sums of the features and of the outcome by arm"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
@@ -107,7 +112,7 @@ class FeatureEvidence(Evidence):
         square = weights @ rows.outcome**2
         return Statistics(
             {"gram": pack(gram), "moment": moment, "square": square},
-            {"gram": gram[:, 0], "moment": moment[:, 0]},
+            self.of_site(gram[:, 0], moment[:, 0]),
         )
 
     def kept(self, free: Arrays, rows: Rows, weights: Array) -> Array:
@@ -127,15 +132,16 @@ class FeatureEvidence(Evidence):
         precision, gram, arms = np.exp(-2.0 * noise), unpack(total["gram"]), np.arange(2)
         both = np.zeros((2, *gram.shape))
         both[arms, arms] = precision[:, None, None] * gram
-        site_gram = np.zeros((len(per_site["gram"]), 2, *gram.shape[:2]))
-        site_gram[:, arms, arms] = precision[:, None] * per_site["gram"]
+        site_gram = np.zeros((len(per_site["gram"]) if per_site else 0, 2, *gram.shape[:2]))
+        if per_site:
+            site_gram[:, arms, arms] = precision[:, None] * per_site["gram"]
         return RegressionSums(
             gram=both,
             moment=precision[:, None] * total["moment"],
             square=precision @ total["square"],
             log_determinant=2.0 * gram[:, 0, 0] @ noise,
             site_gram=site_gram,
-            site_moment=precision * per_site["moment"],
+            site_moment=precision * per_site["moment"] if per_site else np.zeros((0, 2)),
         )
 
     def sums_slopes(
@@ -143,11 +149,16 @@ class FeatureEvidence(Evidence):
     ) -> tuple[Arrays, Statistics]:
         noise, total, per_site = free["noise"], statistics.summed, statistics.per_site
         precision, gram, arms = np.exp(-2.0 * noise), unpack(total["gram"]), np.arange(2)
-        own, at_sites = slopes.gram[arms, arms], slopes.site_gram[:, arms, arms]
+        own = slopes.gram[arms, arms]
         # Everything but the log determinant is proportional to the precision, whose slope is −2·precision.
         weighted = np.sum(own * gram, axis=(1, 2)) + np.sum(slopes.moment * total["moment"], axis=1)
-        weighted += slopes.square * total["square"] + np.sum(slopes.site_moment * per_site["moment"], axis=0)
-        weighted += np.einsum("saf,saf->a", at_sites, per_site["gram"])
+        weighted += slopes.square * total["square"]
+        by_site: Arrays = {}
+        if per_site:
+            at_sites = slopes.site_gram[:, arms, arms]
+            weighted += np.sum(slopes.site_moment * per_site["moment"], axis=0)
+            weighted += np.einsum("saf,saf->a", at_sites, per_site["gram"])
+            by_site = {"gram": precision[:, None] * at_sites, "moment": precision * slopes.site_moment}
         counts = 2.0 * slopes.log_determinant
         of_gram = packed_slopes(precision[:, None, None] * own)
         of_gram[:, 0] += counts * noise
@@ -156,7 +167,6 @@ class FeatureEvidence(Evidence):
             "moment": precision[:, None] * slopes.moment,
             "square": precision * slopes.square,
         }
-        by_site = {"gram": precision[:, None] * at_sites, "moment": precision * slopes.site_moment}
         return {"noise": counts * gram[:, 0, 0] - 2.0 * precision * weighted}, Statistics(summed, by_site)
 
 
@@ -169,7 +179,10 @@ class KernelEvidence(Evidence):
     structure: Kernel
     diagonal: bool = eqx.field(static=True)
     at_sites: ClassVar[tuple[str, ...]] = ("arms", "length", "noise")
-    reveals: ClassVar[str] = "HᵀK⁻¹H, HᵀK⁻¹y, yᵀK⁻¹y and log|K| of the site's features and outcomes"
+    reveals: ClassVar[str] = (
+        "for sums over sites: HᵀK⁻¹H, HᵀK⁻¹y, yᵀK⁻¹y and log|K| of the site's features H and outcomes y; at "
+        "this site, where sites have shifts: the rows of HᵀK⁻¹H and HᵀK⁻¹y that belong to the intercepts"
+    )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         free = parameters.free
@@ -192,7 +205,7 @@ class KernelEvidence(Evidence):
                 "square": outcome @ outcome,
                 "log": log_determinant,
             },
-            {"gram": gram.reshape(2, size, 2, size)[:, 0], "moment": moment.reshape(2, size)[:, 0]},
+            self.of_site(gram.reshape(2, size, 2, size)[:, 0], moment.reshape(2, size)[:, 0]),
         )
 
     def _by_arm(self, free: Arrays, rows: Rows, weights: Array) -> Statistics:
@@ -221,7 +234,7 @@ class KernelEvidence(Evidence):
                 "square": square,
                 "log": log_determinant,
             },
-            {"gram": first, "moment": moment[:, 0]},
+            self.of_site(first, moment[:, 0]),
         )
 
     def _factors(self, free: Arrays, rows: Rows, weights: Array) -> tuple[Array, Array]:
@@ -291,8 +304,8 @@ class KernelEvidence(Evidence):
             moment=total["moment"].reshape(2, size),
             square=total["square"],
             log_determinant=total["log"],
-            site_gram=per_site["gram"],
-            site_moment=per_site["moment"],
+            site_gram=per_site["gram"] if per_site else np.zeros((0, 2, 2, size)),
+            site_moment=per_site["moment"] if per_site else np.zeros((0, 2)),
         )
 
     def sums_slopes(
@@ -305,7 +318,8 @@ class KernelEvidence(Evidence):
             "square": slopes.square,
             "log": slopes.log_determinant,
         }
-        return {}, Statistics(summed, {"gram": slopes.site_gram, "moment": slopes.site_moment})
+        by_site = {"gram": slopes.site_gram, "moment": slopes.site_moment} if self.structure.shifts else {}
+        return {}, Statistics(summed, by_site)
 
 
 def _cap(values: Array, least: float) -> Array:

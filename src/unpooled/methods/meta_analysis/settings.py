@@ -31,5 +31,9 @@ class MetaAnalysisSettings(MethodSettings):
     exactly."""
 
     @property
+    def needs_sites(self) -> bool:
+        return True
+
+    @property
     def fold_draws(self) -> int:
         return self.repeats if self.folds > 1 else 1

@@ -93,7 +93,7 @@ class RegressionCandidate(NamedTuple):
         lengths = self.design.lengths
         grid = [(length, fold) for fold in range(-1, folds) for length in lengths]
         reply = yield from ask("regression", Parameters(fixed=_fixed(grid)))
-        every = [sums_of(reply, index) for index in range(len(grid))]
+        every = [sums_of(reply, index, self.sites) for index in range(len(grid))]
         fits = [LengthFit(sums, modes.find_mode(self.terms, sums)) for sums in every[: len(lengths)]]
         best = _best(fits)
         start = fits[best].mode.point
@@ -112,7 +112,7 @@ class RegressionCandidate(NamedTuple):
             common, own = [np.stack([point[name] for point in points]) for name in ("common", "site")]
             fixed = {**_fixed(grid), "common": common}
             reply = yield from ask("regression", Parameters(fixed=fixed, per_site={"site": own}))
-            every = [sums_of(reply, index) for index in range(len(grid))]
+            every = [sums_of(reply, index, self.sites) for index in range(len(grid))]
             start = [fit.mode.point for fit in fits] or [None] * len(grid)
             last = step + 1 == steps
             fits = [

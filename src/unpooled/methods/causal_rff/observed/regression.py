@@ -96,9 +96,12 @@ class Regression(Stage):
     family: Family
     width: int = eqx.field(static=True)
     """Number of features in which sites may differ: 1 (offsets) or all."""
+    differ: bool = eqx.field(static=True)
+    """Whether sites may differ at all."""
     reveals: ClassVar[str] = (
-        "for sums over sites: products of the covariates' features by arm; at this site: sums of the "
-        "features and of the outcome by arm (where sites may differ in every coefficient, the products too)"
+        "for sums over sites: products of the covariates' features by arm; where sites may differ, at this "
+        "site: sums of the features and of the outcome by arm (where they may differ in every coefficient, "
+        "the products too)"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
@@ -112,6 +115,7 @@ class Regression(Stage):
         arms = arms * enough(arms * weight, rows.least)[:, None]
         gram = jnp.einsum("an,nf,ng->afg", arms * weight, features, features)
         score = jnp.einsum("an,n,nf->af", arms, response, features)
+        own = {"cross": gram[:, : self.width], "site_score": score[:, : self.width]}
         return Statistics(
             {
                 "gram": pack(gram),
@@ -120,7 +124,7 @@ class Regression(Stage):
                 "people": arms.sum(axis=1),
                 "level": use @ level,
             },
-            {"cross": gram[:, : self.width], "site_score": score[:, : self.width]},
+            own if self.differ else {},
         )
 
     def bounds(self) -> Bounds:
@@ -148,9 +152,13 @@ def linear_predictor(features: Array, common: Array, site: Array) -> Float[Array
     return contrasts @ jnp.asarray(CODES).T
 
 
-def sums_of(reply: Statistics, index: int) -> RegressionStatistics:
+def sums_of(reply: Statistics, index: int, sites: int) -> RegressionStatistics:
     """The sums of one batch entry of an aggregated reply."""
     parts: Arrays = {**reply.summed, **reply.per_site}
+    if not reply.per_site:  # sites do not differ: the terms of a single one, with a variance of zero
+        score = np.asarray(reply.summed["score"])
+        nothing = np.zeros((len(score), sites, 2, 1))
+        parts |= {"cross": np.zeros((len(score), sites, 2, 1, score.shape[-1])), "site_score": nothing}
     found = {name: jnp.asarray(parts[name][index]) for name in RegressionStatistics._fields}
     return RegressionStatistics(**{**found, "gram": unpack(found["gram"])})
 

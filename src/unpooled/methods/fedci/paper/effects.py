@@ -35,6 +35,7 @@ class VariationalAverage(Stage):
     """The site's ATE under each draw from q; μ and the kernel are sent once for all draws."""
 
     evidence: KernelEvidence
+    of_effects: ClassVar[bool] = True
     reveals: ClassVar[str] = GaussianProcessAverage.reveals
 
     def bounds(self) -> Bounds:
