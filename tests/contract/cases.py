@@ -73,6 +73,10 @@ def in_process(study: Study, tables: Mapping[str, pd.DataFrame]) -> Engine:
     return InProcess(open_sites(study, tables, NONE))
 
 
+def masked(study: Study, tables: Mapping[str, pd.DataFrame]) -> Engine:
+    return InProcess(open_sites(study, tables, NONE), masked=True)
+
+
 def over_pipes(study: Study, tables: Mapping[str, pd.DataFrame]) -> Engine:
     transport, folders = _site_processes()
     for name, folder in folders.items():
@@ -96,7 +100,10 @@ def _site_processes() -> tuple[PipeTransport, dict[str, Path]]:
     return transport, folders
 
 
+MASKED = {"masked", "pipes"}
+"""Engines over which the coordinator sees sums only."""
 ENGINES: dict[str, Callable[[Study, Mapping[str, pd.DataFrame]], Engine]] = {
     "in_process": in_process,
+    "masked": masked,
     "pipes": over_pipes,
 }

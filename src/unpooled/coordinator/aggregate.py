@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from unpooled import errors
-from unpooled.errors import MessageError, SiteLost
+from unpooled.errors import FitError, MessageError, SiteLost
 from unpooled.protocol.masked import unmasked
-from unpooled.protocol.messages import Masked, Message, Refusal, Replies, Reply
+from unpooled.protocol.messages import Masked, Message, Refusal, Replies, Reply, TooLarge
 
 
 def aggregate(replies: Mapping[str, Reply]) -> Message:
@@ -25,6 +25,12 @@ def aggregate(replies: Mapping[str, Reply]) -> Message:
     for site, reply in replies.items():
         if isinstance(reply, Refusal):
             raise _as_error(site, reply)
+        if isinstance(reply, TooLarge):
+            raise FitError(
+                "sums must be small enough to be masked",
+                found=f"sums at site '{site}' that are far too large",
+                remedy="use settings that converge, such as a smaller learning rate",
+            )
     first = next(iter(replies.values()))
     if isinstance(first, Masked):
         return aggregate(unmasked(replies))

@@ -69,10 +69,9 @@ class InProcess:
             meet(lambda asked: self._ask(asked, None)[0], self.sites)
             self._scales = Scales(len(self._sites))
         self._round += 1
-        scale = self._scales.first(question)
-        replies, traffic = self._ask(question, scale)
+        replies, traffic = self._ask(question, self._scales.of(question))
         if too_large(replies):
-            replies, traffic = self._ask(question, self._scales.wider(scale))
+            replies, traffic = self._ask(question, self._scales.of(question, wider=True))
         return replies, traffic
 
     def _ask(self, question: Question, scale: Scale | None) -> tuple[dict[str, Reply], dict[str, Traffic]]:

@@ -121,7 +121,7 @@ class RemoteEngine:
         """Ask until every site has answered."""
         failures: Counter[str] = Counter()
         answered: Exchanged = {}
-        wider: Scale | None = None
+        wider = False
         for _ in range(ATTEMPTS * len(self._sites) + 1):
             try:
                 self._unprepared |= self._transport.connect(self._sites)
@@ -129,15 +129,14 @@ class RemoteEngine:
                     answered.clear()  # keys will be new, and masks with them
                 if self._meet(failures) and self._prepare(failures):
                     missing = [name for name in self._sites if name not in answered]
-                    answered |= self._ask(question, missing, failures, wider or self._scale(question))
+                    answered |= self._ask(question, missing, failures, self._scale(question, wider=wider))
             except Disconnected:
                 self._notify("the connection to the sites has ended; connecting again")
             if len(answered) < len(self._sites):
                 continue
-            if wider is not None or not too_large({name: reply for name, (reply, _) in answered.items()}):
+            if wider or not too_large({name: reply for name, (reply, _) in answered.items()}):
                 return answered
-            assert self._scales is not None
-            wider = self._scales.wider(self._scales.first(question))
+            wider = True
             answered.clear()
         raise EngineError(
             "the connection to the sites must last until a question is answered",
@@ -168,8 +167,8 @@ class RemoteEngine:
         count = len(self._sites)
         return Scales(count) if self._privacy.masks(sites=count, remote=True) else None
 
-    def _scale(self, question: Question) -> Scale | None:
-        return None if self._scales is None else self._scales.first(question)
+    def _scale(self, question: Question, *, wider: bool = False) -> Scale | None:
+        return None if self._scales is None else self._scales.of(question, wider=wider)
 
     def _prepare(self, failures: Counter[str]) -> bool:
         """Prepare restarted sites again, with the same tables as before; whether all of them answered."""

@@ -11,15 +11,8 @@ from typing import Any
 
 from unpooled.coordinator.aggregate import aggregate
 from unpooled.errors import DataError, LimitRefusal
-from unpooled.protocol.fixed_point import Scale, scale_for
+from unpooled.protocol.fixed_point import Scale, offered
 from unpooled.protocol.messages import Adopt, Introduce, Meet, Question, Reply, SiteReplies, TooLarge
-
-PER_PERSON = 2.0**10
-"""Largest mean over people of a statistic in standard units, for numbers in one word."""
-WIDER = 2.0**40
-"""How much larger numbers may be if they are written in two words."""
-LARGEST_RAW = 1e30
-"""Largest sum of squares of columns in their own units, for which nothing is known before the sites agree."""
 
 Exchange = Callable[[Question], Mapping[str, Reply]]
 
@@ -51,23 +44,18 @@ class Scales:
         self.sites = sites
         self._people: int | None = None
 
-    def first(self, question: Question) -> Scale:
-        """The scale for a question."""
+    def of(self, question: Question, *, wider: bool = False) -> Scale:
+        """The scale for a question; a wider one if it is asked again because a number was too large."""
         if isinstance(question, Adopt):
             self._people = question.scaling.people
-        if self._people is None:
-            return scale_for(LARGEST_RAW, self.sites, words=4)
-        return scale_for(PER_PERSON * self._people, self.sites)
-
-    def wider(self, scale: Scale) -> Scale:
-        """The scale with which a question is asked again, because a number was too large."""
-        if scale.words > 1:
+        scales = offered(self.sites, self._people if question.of_stages else None)
+        if wider and len(scales) == 1:
             raise LimitRefusal(
                 "sums must be small enough to be masked",
-                found="a site whose sums are too large, even in several words",
-                remedy="rescale columns with very large values, or use settings that converge",
+                found="a site whose columns have values of 1e15 and more",
+                remedy="rescale columns with very large values",
             )
-        return scale_for(scale.largest * WIDER, self.sites, words=2)
+        return scales[wider]
 
 
 def too_large(replies: Mapping[str, Reply]) -> bool:

@@ -24,6 +24,12 @@ WORDS = (1, 2, 4)
 """How many words a number may have."""
 FURTHEST, MOST_TERMS = 500, 10**6
 """Bounds of the exponent and of the number of terms."""
+PER_PERSON = 2.0**10
+"""Largest mean over people of a statistic in standard units, for numbers in one word."""
+WIDER = 2.0**40
+"""How much larger numbers may be if they are written in two words."""
+LARGEST_RAW = 1e30
+"""Largest sum of squares of columns in their own units, for which nothing is known before the sites agree."""
 
 
 class OutOfRange(Exception):
@@ -74,6 +80,18 @@ class Scale(Record):
 def scale_for(largest: float, terms: int, words: int = 1) -> Scale:
     """The finest scale on which each of several terms may be as large as this."""
     return Scale(words, math.ceil(math.log2(largest * terms)) - USED, terms)
+
+
+def offered(sites: int, people: int | None = None) -> tuple[Scale, ...]:
+    """The scales for sums over this many sites and people, the second for numbers too large for the first.
+
+    `people` is None for columns in their own units, before the sites have agreed. A site masks on no other
+    scale: whether a number is out of range would tell its size.
+    """
+    if people is None:
+        return (scale_for(LARGEST_RAW, sites, words=4),)
+    first = scale_for(PER_PERSON * people, sites)
+    return first, scale_for(first.largest * WIDER, sites, words=2)
 
 
 def to_words(numbers: np.ndarray, scale: Scale) -> np.ndarray:

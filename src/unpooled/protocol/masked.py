@@ -71,7 +71,7 @@ def _without(reply: Message, taken: list[np.ndarray]) -> Message:
 
 
 def _finite(array: np.ndarray) -> np.ndarray:
-    return np.isfinite(array).reshape(_by_row(array.shape)).all(axis=1)
+    return np.asarray(np.isfinite(array).reshape(_by_row(array.shape)).all(axis=1))
 
 
 def _by_row(shape: tuple[int, ...]) -> tuple[int, int]:

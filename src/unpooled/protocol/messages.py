@@ -221,6 +221,8 @@ class Question(Message):
     """The kind of question, for people; by default the name of its class in words."""
     repeated_on_resume: ClassVar[bool] = False
     """Whether the question is asked again when a study resumes, because the site may have restarted."""
+    of_stages: ClassVar[bool] = False
+    """Whether statistics of stages are asked for, which are in standard units."""
 
     def __init_subclass__(cls) -> None:
         if "words" not in vars(cls):
@@ -373,6 +375,7 @@ class Ask(Question):
 
     reply: ClassVar[type[Reply]] = Statistics
     words: ClassVar[str] = "statistics"
+    of_stages: ClassVar[bool] = True
     stage: str
     parameters: Parameters
 
@@ -397,6 +400,7 @@ class Vjp(Question):
 
     reply: ClassVar[type[Reply]] = Gradient
     words: ClassVar[str] = "gradient"
+    of_stages: ClassVar[bool] = True
     stage: str
     parameters: Parameters
     cotangent: Statistics
@@ -427,6 +431,7 @@ class Together(Question):
     """Several questions in one exchange."""
 
     reply: ClassVar[type[Reply]] = Replies
+    of_stages: ClassVar[bool] = True
     questions: tuple[Question, ...]
 
     def __post_init__(self) -> None:

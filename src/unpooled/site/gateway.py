@@ -16,10 +16,9 @@ from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Answered, Asked, open_question
 from unpooled.protocol.envelope import digest as digest_of
-from unpooled.protocol.fixed_point import Scale
+from unpooled.protocol.fixed_point import Scale, offered
 from unpooled.protocol.messages import (
     Adopt,
-    Ask,
     Gradient,
     Introduce,
     Masked,
@@ -30,8 +29,6 @@ from unpooled.protocol.messages import (
     Replies,
     Reply,
     Statistics,
-    Together,
-    Vjp,
 )
 from unpooled.site.allowance import Allowances, budget_of, may_meet, spend
 from unpooled.site.answer import answer, hide
@@ -96,7 +93,7 @@ class Gateway:
         digest = hashlib.sha256(asked.question).hexdigest()
         current = "" if site.adopted is None else site.adopted.question
         # A question about the statistics of another adoption is another question.
-        name = hashlib.sha256(f"{current} {digest}".encode()).hexdigest() if _of_stages(question) else digest
+        name = hashlib.sha256(f"{current} {digest}".encode()).hexdigest() if question.of_stages else digest
         repeated = name in spent.answered
         if repeated and scale is None:
             recorded = self._ledger.recorded(study.hash, digest)
@@ -120,8 +117,9 @@ class Gateway:
         sites = 1 if site.session is None else len(site.session.secrets) + 1
         known = 1 if site.party is None or site.party.known is None else len(site.party.known) + 1
         if asked.scale:
-            scale = Scale.unpacked(asked.scale)
-            if sites >= LEAST_SITES and scale.terms == sites:
+            scale, adopted = Scale.unpacked(asked.scale), site.adopted
+            people = adopted.scaling.people if adopted is not None and question.of_stages else None
+            if sites >= LEAST_SITES and scale in offered(sites, people):
                 return scale
         elif study.privacy.aggregation == "plain" or not (
             study.privacy.aggregation == "secure" or max(sites, known) >= LEAST_SITES
@@ -129,7 +127,7 @@ class Gateway:
             return None
         raise ApprovalError(
             "statistics of this study leave a site only with masks",
-            found="a question without masks, or before three sites have exchanged keys",
+            found="a question without masks or on another scale, or before three sites have exchanged keys",
             remedy='start the study again; to do without masks, have it reviewed with aggregation = "plain"',
         )
 
@@ -204,10 +202,6 @@ def _answered(site: Site, question: Question, number: int, scale: Scale | None) 
     if isinstance(reply, Refusal):
         raise error_of(reply)
     return reply
-
-
-def _of_stages(question: Question) -> bool:
-    return isinstance(question, Ask | Vjp | Together)
 
 
 CUSTODIAN = "ask the custodian, who finds the reason in refusals.log in the site's folder"

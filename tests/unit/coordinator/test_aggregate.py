@@ -83,6 +83,6 @@ def test_single_precision_is_summed_in_double() -> None:
     assert isinstance(found, Statistics)
     np.testing.assert_array_equal(found.summed["x"], 2.0**24 + 1.0)
     assert found.per_site["y"].dtype == np.float64
-    summaries = aggregate({"a": Summary({"sum": large})})
+    summaries = aggregate({"a": Summary(9, {"sum": large})})
     assert isinstance(summaries, SiteReplies)
     assert summaries.replies["a"].sums["sum"].dtype == np.float64

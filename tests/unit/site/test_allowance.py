@@ -223,7 +223,7 @@ def test_sums_about_centres_of_the_coordinators_choice_are_few(
     assert isinstance(first, Summarise)
 
     def about(value: float) -> Summarise:
-        return replace(first, centre=Centre(np.full(4, value), np.zeros(0)))
+        return replace(first, centre=Centre(np.full(4, value), np.zeros(0)), by_site=False)
 
     replies = [ask(gateway, question) for question in (first, about(0.0), about(0.1), first, about(0.0))]
     assert [type(reply) for reply in replies] == [Summary, Summary, Refusal, Summary, Summary]
