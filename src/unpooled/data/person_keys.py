@@ -117,7 +117,8 @@ MIDNIGHT = datetime.min.time()
 def _text(value: str) -> str:
     form = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", value).casefold())
     form = re.sub(r"^\s*(\d+)\.0+\s*$", r"\1", form)  # a whole number that was once a float
-    return "".join(sign for sign in form if unicodedata.category(sign)[0] not in LEFT_OUT)
+    kept = "".join(sign for sign in form if unicodedata.category(sign)[0] not in LEFT_OUT)
+    return unicodedata.normalize("NFKC", kept)
 
 
 def _whole(value: float | np.floating | Decimal) -> str:
