@@ -1,4 +1,4 @@
-"""People at several sites are found through the sites' gateways: restarts, lost sites, and what is refused."""
+"""People at several sites are found through the gateways: restarts, lost sites, and what is refused."""
 
 from __future__ import annotations
 
@@ -232,9 +232,8 @@ class Door:
 
     def ask(self, question: Question) -> Any:
         self.round += 1
-        sealed = Asked(
-            self.study.model_dump_json(exclude={"sites"}), b"run", self.round, encode(question)
-        ).seal()
+        asked = self.study.model_dump_json(exclude={"sites"})
+        sealed = Asked(asked, b"run", self.round, encode(question)).seal()
         return decode(open_reply(self.gateway.answer(sealed), sealed, self.name).reply)
 
 

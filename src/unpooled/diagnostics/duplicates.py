@@ -8,8 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from unpooled.coordinator.duplicates import leave_out_copies
+from unpooled.coordinator.rounds import run
 from unpooled.data.person_keys import person_keys
+from unpooled.protocol.engine import Engine
 from unpooled.site.site import Site
+from unpooled.study import Study
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,16 @@ class Duplicates:
             f"{found} Counted as separate people, they would make standard errors too small by a factor of "
             f"up to {self.too_narrow:.2f}, and give these people more weight."
         )
+
+
+def leave_out_here(study: Study, engine: Engine) -> None:
+    """Leave out people at several sites, if the study does, at sites whose tables are all in this process.
+
+    There is nobody from whom their keys would have to be hidden, so that keyed hashes are enough.
+    """
+    if study.duplicates != "ignore":
+        privacy = study.privacy.model_copy(update={"duplicates": "keyed hash"})
+        run(leave_out_copies(study.model_copy(update={"privacy": privacy})), engine)
 
 
 def duplicates_of(sites: Mapping[str, Site]) -> Duplicates | None:
