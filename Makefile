@@ -21,7 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
 	@# Dependency groups need pip 25.1 or later, which a new environment may not have.
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[demo,nvflare,postgresql]' --group test
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dedupe,demo,nvflare,postgresql]' --group test
 	@# Only tests/browser needs it, and asks again.
 	@$(BIN)/python tests/browser/chromium.py || echo "No Chromium yet: all but tests/browser works."
 	@touch $@

@@ -13,6 +13,7 @@ from unpooled.cli.audit import audit
 from unpooled.cli.benchmark import app as benchmark
 from unpooled.cli.check import check
 from unpooled.cli.coordinator import app as coordinator
+from unpooled.cli.dedupe import dedupe
 from unpooled.cli.demo import demo
 from unpooled.cli.new import new
 from unpooled.cli.plan import plan
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they show local variables, which may hold rows
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, new, check, plan, run, report, audit, refute, sensitivity, rehearse, simulate):
+for command in (demo, new, check, plan, dedupe, run, report, audit, refute, sensitivity, rehearse, simulate):
     app.command()(command)
 for group, name in ((coordinator, "coordinator"), (site, "site"), (benchmark, "benchmark")):
     app.add_typer(group, name=name)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from unpooled.cli.diagnostics import diagnosed, diagnostics_as_json, show_diagnostics
+from unpooled.cli.duplicates import duplicates_as_json, show_duplicates
 from unpooled.cli.errors import reporting_errors
 from unpooled.cli.missingness import missingness_as_json, show_missingness
 from unpooled.cli.options import Debug, Json, StudyFile
@@ -49,6 +50,7 @@ def as_json(found: Preview) -> dict[str, object]:
         "changed_by_default_limits": list(found.notes),
         "leaving": [asdict(one) for one in found.leaving],
         "perhaps_missing": found.codes,
+        **({} if found.duplicates is None else {"duplicates": duplicates_as_json(found.duplicates)}),
         **({} if found.missingness is None else {"missingness": missingness_as_json(found.missingness)}),
     }
 
@@ -65,6 +67,8 @@ def _show(found: Preview, seen: StudyDiagnostics | str | None, study: str) -> No
     console.print("\nWhat would leave each site (never a row)", style="bold")
     console.print(_leaving(found))
     _show_codes(console, found)
+    if found.duplicates is not None:
+        show_duplicates(console, found.duplicates)
     if found.missingness is not None:
         show_missingness(console, found.missingness)
     show_diagnostics(console, seen)
@@ -85,7 +89,8 @@ def plain_table(*headings: str) -> Table:
 
 
 _NUMBERS = (
-    "rows", "control", "treated", "treated share", "approximate size", "expected", "rounds", "θ", "MB out",
+    "rows", "people", "also elsewhere", "left out", "repeated", "no key", "wrong digit",
+    "control", "treated", "treated share", "approximate size", "expected", "rounds", "θ", "MB out",
     "MB in", "seconds at a site",
 )  # fmt: skip
 

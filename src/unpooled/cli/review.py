@@ -62,7 +62,9 @@ def _facts(found: Review, standing: Standing) -> dict[str, str]:
         "rounds": f"at most {found.most_rounds:,}",
         "covariates": ", ".join(columns.covariates),
         "incomplete": ", ".join(columns.incomplete),
-        "id": "" if columns.id is None else f"{columns.id}, which does not leave the site",
+        "id": f"{', '.join(columns.identity)}, whose values do not leave the site"
+        if columns.identity
+        else "",
         "rows": f"{found.rows:,} at site '{found.site}'",
         "hash": study.hash,
         "decision": _decision(standing),

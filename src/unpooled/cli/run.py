@@ -52,9 +52,7 @@ def run(
 
         asked = _read(study, seed)
         with claimed(output, resume=resume) as folder:
-            sites = (
-                _remote(coordinator, patience, show=not (quiet or json)) if engine is Way.nvflare else None
-            )
+            sites = remote(coordinator, patience, show=not (quiet or json)) if engine is Way.nvflare else None
             fit_and_write(asked, folder, resume=resume, show=not (quiet or json), sites=sites)
         print_result(folder, as_json=json, quiet=quiet)
 
@@ -88,7 +86,7 @@ def fit_and_write(
     return model
 
 
-def _remote(coordinator: Path, patience: float, *, show: bool) -> RemoteSites:
+def remote(coordinator: Path, patience: float, *, show: bool) -> RemoteSites:
     from unpooled.engines.nvflare.engine import Remote
 
     return Remote(coordinator, patience, notify=partial(typer.echo, err=True) if show else lambda _: None)

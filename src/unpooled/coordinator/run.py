@@ -9,6 +9,7 @@ from pathlib import Path
 
 from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.checkpoint import Checkpoint, earlier, set_aside, writing
+from unpooled.coordinator.duplicates import leave_out_copies, words
 from unpooled.coordinator.journal import Journal
 from unpooled.coordinator.lock import alone
 from unpooled.coordinator.plan import choose_plan
@@ -116,14 +117,22 @@ class Fitted:
 
 
 def study_procedure(study: Study) -> Procedure[Fitted]:
-    """A whole study as one procedure: agree, adopt, fit; diagnostics run in the same rounds as the fit."""
+    """A whole study as one procedure: people at several sites are left out, then agree, adopt and fit.
+
+    Diagnostics run in the same rounds as the fit.
+    """
+    copies = yield from leave_out_copies(study)
     agreement = yield from reach_agreement(study)
     plan = choose_plan(study, agreement)
     method = methods.find(study.method.name)
     settings = methods.settings_of(method, plan.study.method.settings)
     context = method.context(settings, agreement.scaling, study.seed)
     adopted = yield from ask_each(adoption(plan.study, agreement.schema, agreement.scaling, plan.diagnostics))
-    notes = (*plan.notes, *_left_out({site: reply.left_out for site, reply in adopted.items()}))
+    notes = (
+        *words(copies, study),
+        *plan.notes,
+        *_left_out({site: reply.left_out for site, reply in adopted.items()}),
+    )
     fit = method.fit(settings, context, study.seed)
     if not study.by_site:
         fit = as_one_site(fit, method.stages(settings, context))

@@ -22,25 +22,22 @@ from unpooled.study import ColumnRoles, ColumnSchema, Schema
 
 @dataclass(frozen=True)
 class Arrays:
-    """A site's rows as float64 arrays; ``ids`` never leave the site."""
+    """A site's rows as float64 arrays."""
 
     covariates: np.ndarray  # [rows, features], in the order of schema.features
     treatment: np.ndarray  # [rows], 1.0 = treated
     outcome: np.ndarray | None  # [rows]
     incomplete: np.ndarray  # [rows, features of incomplete columns], NaN where missing
-    ids: np.ndarray | None  # [rows], text
 
 
 def encode(frame: pd.DataFrame, columns: ColumnRoles, schema: Schema, *, site: str) -> Arrays:
-    """Encode a table; outcome and ids are included if the table has them."""
+    """Encode a table; the outcome is included if the table has it."""
     has_outcome = columns.outcome in frame.columns
-    has_ids = columns.id is not None and columns.id in frame.columns
     return Arrays(
         covariates=encode_covariates(frame, columns, schema, site=site),
         treatment=_treatment(frame, columns, schema, site),
         outcome=_outcome(frame, columns, site) if has_outcome else None,
         incomplete=encode_incomplete(frame, schema, site=site),
-        ids=frame[columns.id].astype(str).to_numpy(dtype=object) if has_ids else None,
     )
 
 

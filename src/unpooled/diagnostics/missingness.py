@@ -12,6 +12,7 @@ import pandas as pd
 from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.rounds import run
 from unpooled.data import Table
+from unpooled.diagnostics.duplicates import leave_out_here
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.disclosure.withheld import complemented, few
 from unpooled.engines.in_process import InProcess, open_sites
@@ -51,6 +52,7 @@ def missingness(
     """Summarise missing values with one question to each site, for any method; no row leaves its site."""
     allowing = study.model_copy(update={"method": study.method.model_copy(update={"name": "causal_fi"})})
     engine = InProcess(open_sites(allowing, sites, limits))
+    leave_out_here(study, engine)
     return of_agreed(run(reach_agreement(study), engine), engine)
 
 

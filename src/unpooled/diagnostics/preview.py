@@ -15,6 +15,7 @@ from unpooled.coordinator.rounds import Conduct
 from unpooled.coordinator.run import adoption
 from unpooled.data import Table
 from unpooled.data.stored_columns import column, sentinel
+from unpooled.diagnostics.duplicates import Duplicates, duplicates_of, leave_out_here
 from unpooled.diagnostics.missingness import Missingness, of_agreed
 from unpooled.diagnostics.overlap import Overlap, overlaps
 from unpooled.disclosure.limits import NONE, Limits
@@ -26,7 +27,7 @@ from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.outcome_words import outcome_words
 from unpooled.methods.settings import MethodSettings
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import Adopted, Describe, Question, Refusal, Summarise
+from unpooled.protocol.messages import ABOUT_PEOPLE, Adopted, Describe, Question, Refusal, Summarise
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.stage import Objective, Stage
 from unpooled.site.answer import answer
@@ -59,6 +60,8 @@ class Preview:
     missingness: Missingness | None = None
     outcome_words: str = ""
     """How the outcome is read and modelled, and how to overrule it."""
+    duplicates: Duplicates | None = None
+    """People who are at several sites; None without an `id`."""
 
 
 def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
@@ -67,6 +70,8 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
     settings = methods.settings_of(method, study.method.settings)
     opened = open_sites(study, sites, NONE)
     engine = InProcess(opened)
+    duplicates = duplicates_of(opened)
+    leave_out_here(study, engine)
     conduct = Conduct(reach_agreement(study), engine)
     journal = Journal()
     for happened in conduct:
@@ -78,7 +83,8 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
     questions = first_questions(plan, agreement)
     lines = [line(happened) for happened in journal.rounds]
     stages = diagnostic_rounds.of_study(study, method.stages(settings, context), agreement.scaling)
-    leaving = expected_messages(stages, settings, len(agreement.schema.features), lines)
+    leaving = [Leaving(kind.words, None, kind.reply.reveals) for kind in ABOUT_PEOPLE if kind.concerns(study)]
+    leaving += expected_messages(stages, settings, len(agreement.schema.features), lines)
     refusals = {name: refused(site, questions) for name, site in opened.items()}
     return Preview(
         agreement,
@@ -89,6 +95,7 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
         _codes(opened, study),
         of_agreed(agreement, engine) if study.columns.incomplete else None,
         outcome_words(study, agreement.scaling.family),
+        duplicates,
     )
 
 

@@ -15,6 +15,7 @@ from unpooled.coordinator.run import adoption
 from unpooled.data import Table
 from unpooled.diagnostics import checks
 from unpooled.diagnostics.balance import balance, table_one
+from unpooled.diagnostics.duplicates import leave_out_here
 from unpooled.diagnostics.heterogeneity import (
     SiteHeterogeneity,
     comparators,
@@ -148,7 +149,9 @@ def diagnose(
     """
     simplest = methods.with_settings(study, "aipw", {"estimator": "difference"})
     simplest = simplest.model_copy(update={"diagnostics": True})
-    agreement, found = run(_procedure(simplest), InProcess(open_sites(study, sites, limits)))
+    engine = InProcess(open_sites(study, sites, limits))
+    leave_out_here(study, engine)
+    agreement, found = run(_procedure(simplest), engine)
     counts = {site: described.rows for site, described in agreement.descriptions.items()}
     return _diagnostics(found, agreement.scaling, agreement.schema, counts, None)
 

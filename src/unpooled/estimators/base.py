@@ -14,7 +14,9 @@ import numpy as np
 import pandas as pd
 
 from unpooled.coordinator.aggregate import aggregate
+from unpooled.coordinator.duplicates import leave_out_copies
 from unpooled.coordinator.result import StudyResult
+from unpooled.coordinator.rounds import run
 from unpooled.coordinator.run import Watcher, adoption, run_study
 from unpooled.data import Table
 from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, checks_of, failed, of_result
@@ -484,7 +486,7 @@ class Estimator(WithParameters):
         ----------
         sites : dict of str to table, optional
             The same tables as in the fit, or some of them. By default, those that the study names; a saved
-            study names none.
+            study names none. If all are given, people at several sites are left out again.
         limits : Limits, optional
             Disclosure limits of the sites, off by default.
 
@@ -504,6 +506,9 @@ class Estimator(WithParameters):
         opened = open_sites(result.study, sites, limits)
         for name in opened:
             self._known(name)
+        if set(opened) == set(result.sites):  # the same people are left out as in the fit, if it was here
+            opened = {name: opened[name] for name in result.sites}
+            run(leave_out_copies(result.study), InProcess(opened))
         adopt = adoption(result.study, result.schema, result.scaling)
         replies, _ = InProcess(opened).exchange(adopt)
         aggregate(replies)  # a refusal becomes an error

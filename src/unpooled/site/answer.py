@@ -24,17 +24,23 @@ from unpooled.protocol.messages import (
     Adopt,
     Adopted,
     Ask,
+    BlindKeys,
     Centre,
+    CountKeys,
     Describe,
     Described,
+    FinishKeys,
     Gradient,
+    HashKeys,
     Introduce,
+    LeaveOut,
     Meet,
     Message,
     Met,
     MissingPatterns,
     Patterns,
     Question,
+    RaiseKeys,
     Refusal,
     Replies,
     Reply,
@@ -47,6 +53,7 @@ from unpooled.protocol.messages import (
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
+from unpooled.site.duplicates import answer_about_people
 from unpooled.site.profile import Profile
 from unpooled.site.session import Party
 from unpooled.site.site import Adoption, Site, adopt, description, profile_of, table_digest
@@ -97,6 +104,8 @@ def _answer(site: Site, question: Message) -> Reply:
         case Meet(introductions):
             site.session = _party(site).meet(introductions)
             return Met(site.session.tags(table_digest(site)))
+        case CountKeys() | BlindKeys() | RaiseKeys() | FinishKeys() | HashKeys() | LeaveOut():
+            return answer_about_people(site, question)
         case Describe():
             described = description(site)
             check_rows(site.limits, described.rows)

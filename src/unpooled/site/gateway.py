@@ -18,6 +18,7 @@ from unpooled.protocol.envelope import Answered, Asked, open_question
 from unpooled.protocol.envelope import digest as digest_of
 from unpooled.protocol.fixed_point import Scale, offered
 from unpooled.protocol.messages import (
+    ABOUT_PEOPLE,
     Adopt,
     Gradient,
     Introduce,
@@ -33,6 +34,7 @@ from unpooled.protocol.messages import (
 from unpooled.site.allowance import Allowances, budget_of, may_meet, spend
 from unpooled.site.answer import answer, hide
 from unpooled.site.approval import Approvals, permit
+from unpooled.site.duplicates import reopen, require_counted_once
 from unpooled.site.folder import SiteFolder
 from unpooled.site.ledger import Ledger
 from unpooled.site.private_files import append
@@ -83,6 +85,7 @@ class Gateway:
         approval = self._approvals.require(study)
         permit(study, question)
         site = self._site(study, approval.id)
+        require_counted_once(site, question)
         spent = self._allowances.read(study.hash)
         budget = budget_of(study, self._folder.study_bytes)
         if isinstance(question, Introduce):
@@ -94,8 +97,12 @@ class Gateway:
         current = "" if site.adopted is None else site.adopted.question
         # A question about the statistics of another adoption is another question.
         name = hashlib.sha256(f"{current} {digest}".encode()).hexdigest() if question.of_stages else digest
+        about_people = isinstance(question, ABOUT_PEOPLE)
+        state = "" if site.duplicates is None or about_people else site.duplicates.state
+        if state:  # other rows are left out than when the question was first answered
+            name = hashlib.sha256(f"{state} {name}".encode()).hexdigest()
         repeated = name in spent.answered
-        if repeated and scale is None:
+        if repeated and not state and (scale is None or about_people):
             recorded = self._ledger.recorded(study.hash, digest)
             if recorded is not None and not (isinstance(question, Adopt) and current != digest):
                 return decode(recorded)
@@ -138,6 +145,7 @@ class Gateway:
             spent = self._allowances.open(study.hash, approval, site.frame, self._ledger.key)
             site.salt = None if self._folder.rehearsal else int(spent.salt, 16)
             site.party = Party(self._folder.name, study.hash)
+            reopen(site, self._folder.folder, approval, spent.table, site.salt)
             self._open = {(study.hash, approval): site}
         return self._open[study.hash, approval]
 

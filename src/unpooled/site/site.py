@@ -35,6 +35,7 @@ from unpooled.protocol.messages import Adopt
 from unpooled.protocol.records import Scaling
 from unpooled.protocol.rows import HALF, Rows, make_rows
 from unpooled.protocol.stage import Stage
+from unpooled.site.duplicates import Keeper, in_memory
 from unpooled.site.profile import Profile, encoded, profile
 from unpooled.site.session import Party, Session
 from unpooled.site.spool import Spool, append
@@ -58,6 +59,8 @@ class Site:
     """The site among the other sites; None if it takes no part in a study with others."""
     session: Session | None = field(default=None, repr=False)
     """The secrets that are shared with the other sites, for one run."""
+    duplicates: Keeper | None = field(default=None, repr=False)
+    """By what people who are at other sites are found and left out; None if the study does not."""
     described: Description | None = field(default=None, init=False, repr=False)
     profiled: tuple[Schema, Profile] | None = field(default=None, init=False, repr=False)
     """The last description and profile, for which a table in batches is read as a whole."""
@@ -300,7 +303,8 @@ def open_site(name: str, source: Table, study: Study, limits: Limits) -> Site:
     """Read and check a site's table, before any study is adopted."""
     require_complete_columns(study)
     table = read_or_batches(source, study.columns, site=name)
-    site = Site(name, table, study.columns, limits, party=Party(name, study.hash))
+    keeper = in_memory(name, study, table)
+    site = Site(name, table, study.columns, limits, party=Party(name, study.hash), duplicates=keeper)
     parts = []
     for frame in frames(site.table):
         check(frame, study.columns, site=name)

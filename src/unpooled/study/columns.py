@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from unpooled.study.family import AskedFamily
@@ -22,8 +24,12 @@ class ColumnRoles(BaseModel):
         column, and no missing values.
     incomplete : sequence of str, or str, default=()
         Confounders with missing values. Only the method ``causal_fi`` can use them.
-    id : str, optional
-        A column that identifies people. It is used at the site only and is never sent.
+    id : str or sequence of str, optional
+        The column, or columns, that identify a person at every site, such as a national number. With it, a
+        person who is at several sites is counted once (see `Privacy`). The values are never sent.
+    id_check : {"mod11", "luhn"}, optional
+        The rule of the last digit of `id`: "mod11" for British NHS numbers, "luhn" for many others. Rows
+        whose digit is wrong are kept, but never matched with other rows.
     treated : str, int, float or bool, optional
         The treated level. Required if the levels of the treatment are not 0 and 1.
     family : {"auto", "continuous", "binary", "count"}, default="auto"
@@ -51,7 +57,8 @@ class ColumnRoles(BaseModel):
     outcome: str = Field(min_length=1)
     covariates: tuple[str, ...] = Field(min_length=1)
     incomplete: tuple[str, ...] = ()
-    id: str | None = None
+    id: str | tuple[str, ...] | None = None
+    id_check: Literal["mod11", "luhn"] | None = None
     treated: str | int | float | bool | None = None
     family: AskedFamily = "auto"
     drop_unknown: bool = False
@@ -62,11 +69,16 @@ class ColumnRoles(BaseModel):
     def _one_name_is_a_list_of_one(cls, value: object) -> object:
         return (value,) if isinstance(value, str) else value
 
+    @field_validator("id")
+    @classmethod
+    def _names_of_columns(cls, value: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        if value is not None and not all((value,) if isinstance(value, str) else value or ("",)):
+            raise ValueError("the name of a column, or a list of names, is needed")
+        return value
+
     @model_validator(mode="after")
     def _each_column_has_one_role(self) -> ColumnRoles:
-        names = [self.treatment, self.outcome, *self.covariates, *self.incomplete]
-        if self.id is not None:
-            names.append(self.id)
+        names = list(self.names)
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(
@@ -75,13 +87,23 @@ class ColumnRoles(BaseModel):
         unknown = sorted(set(self.units) - set(names))
         if unknown:
             raise ValueError(f"units are given for columns that have no role: {', '.join(unknown)}")
+        if self.id_check is not None and len(self.identity) != 1:
+            raise ValueError("`id_check` needs an `id` of one column")
         return self
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that identify a person; none if the study names none.
+
+        >>> ColumnRoles(treatment="w", outcome="y", covariates=["x"], id="nhs_number").identity
+        ('nhs_number',)
+        """
+        return () if self.id is None else (self.id,) if isinstance(self.id, str) else self.id
 
     @property
     def names(self) -> tuple[str, ...]:
         """Every column that the study reads, beginning with treatment and outcome."""
-        identity = () if self.id is None else (self.id,)
-        return (self.treatment, self.outcome, *self.covariates, *self.incomplete, *identity)
+        return (self.treatment, self.outcome, *self.covariates, *self.incomplete, *self.identity)
 
     @property
     def outcome_unit(self) -> str:

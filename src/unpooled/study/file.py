@@ -30,12 +30,15 @@ outcome = "outcome"
 covariates = ["age", "sex"]     # everything that influences both treatment and outcome; no missing values
 # incomplete = ["smoking"]      # covariates with missing values (method causal_fi)
 # drop_unknown = true           # leave out people whose treatment or outcome is missing
-# id = "patient"                # identifies people; it never leaves the site
+# id = "nhs_number"             # identifies people, or a list of columns: a person at two sites counts once
+# id_check = "mod11"            # the rule of the id's last digit: "mod11" (NHS numbers) or "luhn"
 family = "auto"                 # or name the kind: "continuous", "binary" (0/1) or "count" (0, 1, 2, …)
 # units = { outcome = "kg" }    # shown in the report
 
 # [privacy]
 # aggregation = "plain"         # let the coordinator see the statistics of single sites, not only their sums
+# duplicates = "ignore"         # count people more than once if they are at several sites, despite the id
+# max_copies = 1                # or keep a person at up to so many sites
 
 [method]
 name = "fedci"

@@ -84,7 +84,7 @@ class MethodSpec(BaseModel):
 
 
 class Privacy(BaseModel):
-    """What the coordinator sees of single sites.
+    """What the coordinator sees of single sites, and what is done about people who are at several.
 
     Parameters
     ----------
@@ -92,6 +92,14 @@ class Privacy(BaseModel):
         "secure" hides the statistics of each site behind masks that cancel in the sum over all sites, so that
         the coordinator sees only sums; it needs at least three sites. "plain" sends the statistics of each
         site to the coordinator. "auto" is "secure" for three or more sites on other machines.
+    duplicates : {"auto", "ignore", "leave out", "keyed hash"}, default="auto"
+        What to do about people who are at several sites, by the columns named in `id`. "leave out" finds them
+        by private set intersection, in which neither the coordinator nor a site can test guesses by itself.
+        "keyed hash" compares hashes made with a key that all sites share: whoever has this key and the hashes
+        can test every possible person. "ignore" counts such people more than once. "auto" is "leave out" if
+        the study has an `id`, and otherwise "ignore".
+    max_copies : int, default=1
+        At how many sites a person may stay.
 
     Examples
     --------
@@ -104,6 +112,8 @@ class Privacy(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     aggregation: Literal["auto", "secure", "plain"] = "auto"
+    duplicates: Literal["auto", "ignore", "leave out", "keyed hash"] = "auto"
+    max_copies: int = Field(default=1, ge=1)
 
     def masks(self, *, sites: int, remote: bool) -> bool:
         """Whether the sums of a study with this many sites are masked."""
@@ -135,8 +145,12 @@ class Study(BaseModel):
         column, and no missing values.
     incomplete : sequence of str, or str, default=()
         Confounders with missing values. Only the method ``causal_fi`` can use them.
-    id : str, optional
-        A column that identifies people. It is used at the site only and is never sent.
+    id : str or sequence of str, optional
+        The column, or columns, that identify a person at every site, such as a national number. With it, a
+        person who is at several sites is counted once (see `Privacy`). The values are never sent.
+    id_check : {"mod11", "luhn"}, optional
+        The rule of the last digit of `id`: "mod11" for British NHS numbers, "luhn" for many others. Rows
+        whose digit is wrong are kept, but never matched with other rows.
     treated : str, int, float or bool, optional
         The treated level. Required if the levels of the treatment are not 0 and 1.
     family : {"auto", "continuous", "binary", "count"}, default="auto"
@@ -170,7 +184,8 @@ class Study(BaseModel):
         Whether the result has effects by site. If not, sites send their average effects for the sum over all
         sites only, and there are no diagnostics, which compare sites.
     privacy : Privacy or dict, default={}
-        Whether the coordinator sees the statistics of single sites, or only their sums.
+        Whether the coordinator sees the statistics of single sites, or only their sums; and what to do about
+        people who are at several sites.
     method : MethodSpec or dict, default={"name": "fedci"}
         The name of the method, and its settings. The estimators, such as `unpooled.FedCI`, set it themselves.
     sites : dict of str to Source, dict or str, default={}
@@ -246,6 +261,23 @@ class Study(BaseModel):
             if name.strip().casefold() == ALL_SITES:
                 raise ValueError(f"a site called '{name}', which is the label of all sites together")
         return value
+
+    @model_validator(mode="after")
+    def _people_are_found_by_an_id(self) -> Study:
+        if self.privacy.duplicates in ("leave out", "keyed hash") and not self.columns.identity:
+            raise ValueError(f'duplicates = "{self.privacy.duplicates}" needs an `id` under [columns]')
+        return self
+
+    @property
+    def duplicates(self) -> Literal["ignore", "leave out", "keyed hash"]:
+        """What is done about people who are at several sites.
+
+        >>> Study(treatment="w", outcome="y", covariates=["x"], id="nhs_number").duplicates
+        'leave out'
+        """
+        if self.privacy.duplicates == "auto":
+            return "leave out" if self.columns.identity else "ignore"
+        return self.privacy.duplicates
 
     def with_changes(self, **changes: object) -> Study:
         """The study with some of its fields replaced, validated like a new one.

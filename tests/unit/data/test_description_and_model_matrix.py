@@ -88,7 +88,6 @@ def test_arrays_follow_the_order_of_the_schemas_features() -> None:
         [[50, 1, 0, 0, 0, 1], [61, 0, 1, 0, 0, 0], [44, 0, 1, 0, 0, 1], [39, 1, 0, 1, 0, 0]],
     )
     assert arrays.outcome is not None and arrays.outcome.tolist() == [1.5, 0.25, 2.0, 3.0]
-    assert arrays.ids is not None and arrays.ids.tolist() == ["11", "12", "13", "14"]
     assert {arrays.covariates.dtype, arrays.treatment.dtype, arrays.outcome.dtype} == {np.dtype("float64")}
 
 
@@ -101,7 +100,7 @@ def test_a_named_treated_level_becomes_one() -> None:
 
 def test_the_outcome_and_the_ids_may_be_absent() -> None:
     arrays = encode(FRAME.drop(columns=["y", "key"]), COLUMNS, SCHEMA, site="north")
-    assert arrays.outcome is None and arrays.ids is None
+    assert arrays.outcome is None
 
 
 def test_new_people_need_only_covariates_and_may_be_few() -> None:
