@@ -325,7 +325,7 @@ def test_an_audit_proves_that_the_lists_were_passed_on_unchanged(tmp_path: Path)
     write_results(model, results)
     ledgers = [opened(folder, None) for folder in where.values()]
     found = audit(results, ledgers, checkpoint=CHECKPOINT, journal=JOURNAL, result=RESULT)
-    assert {one.site: one.refused for one in found.sites} == dict.fromkeys(NAMES, ())
+    assert {one.site: one.refused for one in found.ledgers} == dict.fromkeys(NAMES, ())
     rounds = read_rounds(results / CHECKPOINT)
     asked = decode(rounds[2].question)
     assert isinstance(asked, RaiseKeys)
