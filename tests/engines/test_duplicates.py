@@ -12,12 +12,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from attacks.honest import rewrite
+from unpooled.cli.audit import opened
+from unpooled.coordinator.audit import audit
+from unpooled.coordinator.checkpoint import read_rounds
 from unpooled.coordinator.duplicates import leave_out_copies
 from unpooled.coordinator.rounds import Round, run
 from unpooled.disclosure.limits import Limits
 from unpooled.engines.pipes import PipeTransport, SiteProcesses
 from unpooled.engines.remote import RemoteEngine, Unreachable
-from unpooled.errors import UnpooledError
+from unpooled.errors import ResultsError, UnpooledError
 from unpooled.estimators import AIPW
 from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.codec import decode, encode
@@ -32,13 +36,14 @@ from unpooled.protocol.messages import (
     RaiseKeys,
     Refusal,
 )
+from unpooled.report.results import CHECKPOINT, JOURNAL, RESULT, write_results
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import Gateway
 from unpooled.site.ledger import verify
 from unpooled.study import Source, Study
 
-METHOD = {"name": "aipw", "draws": 40}
+METHOD = {"name": "aipw", "draws": 40, "folds": 1}
 NAMES = ("north", "south", "east")
 
 
@@ -144,8 +149,12 @@ def test_a_study_over_gateways_counts_everybody_once(tmp_path: Path, aggregation
 @pytest.mark.slow
 def test_rehearsed_sites_give_the_numbers_of_one_process(tmp_path: Path) -> None:
     where = folders(tmp_path, rehearsal=True)
-    here = AIPW(seed=2, draws=40).fit(study(), tables(), limits=Limits())
-    remote = AIPW(seed=2, draws=40).fit(study(), SiteProcesses(where))
+    here = AIPW(seed=2, **{k: v for k, v in METHOD.items() if k != "name"}).fit(
+        study(), tables(), limits=Limits()
+    )
+    remote = AIPW(seed=2, **{k: v for k, v in METHOD.items() if k != "name"}).fit(
+        study(), SiteProcesses(where)
+    )
     np.testing.assert_allclose(remote.ate_draws(), here.ate_draws(), rtol=1e-5)
     assert remote.result_.counts == here.result_.counts
 
@@ -307,3 +316,21 @@ def test_damaged_records_are_refused(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(UnpooledError, match="south"):
         fit(Here(where), study(), checkpoint=None)
+
+
+@pytest.mark.slow
+def test_an_audit_proves_that_the_lists_were_passed_on_unchanged(tmp_path: Path) -> None:
+    where, results = folders(tmp_path), tmp_path / "results"
+    model = fit(Here(where), study(), checkpoint=results / CHECKPOINT, journal=results / JOURNAL)
+    write_results(model, results)
+    ledgers = [opened(folder, None) for folder in where.values()]
+    found = audit(results, ledgers, checkpoint=CHECKPOINT, journal=JOURNAL, result=RESULT)
+    assert {one.site: one.refused for one in found.ledgers} == dict.fromkeys(NAMES, ())
+    rounds = read_rounds(results / CHECKPOINT)
+    asked = decode(rounds[2].question)
+    assert isinstance(asked, RaiseKeys)
+    lists = {**asked.lists, "east": asked.lists["east"][::-1].copy()}  # as if points had been replaced
+    rounds[2] = rounds[2]._replace(question=encode(replace(asked, lists=lists)))
+    rewrite(results / CHECKPOINT, rounds)
+    with pytest.raises(ResultsError, match="an altered question in round 3"):
+        audit(results, ledgers, checkpoint=CHECKPOINT, journal=JOURNAL, result=RESULT)

@@ -151,10 +151,8 @@ def superfluous(found: list[Places], tags: Mapping[str, np.ndarray], most: int) 
     return {site: np.array(sorted(places), np.int32) for site, places in out.items()}
 
 
-def words(copies: Copies | None, study: Study) -> Iterator[str]:
+def words(copies: Copies, study: Study) -> Iterator[str]:
     """What a result says of people who are at several sites."""
-    if copies is None:
-        return
     out = sum(one.left_out for one in copies.sites.values())
     yield f"{out:,} rows ({copies.share:.1%}) of people who are at several sites, or repeated, are left out"
     if study.duplicates == "keyed hash":

@@ -121,7 +121,7 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
 
     Diagnostics run in the same rounds as the fit.
     """
-    copies = yield from leave_out_copies(study)
+    copies = None if study.duplicates == "ignore" else (yield from leave_out_copies(study))
     agreement = yield from reach_agreement(study)
     plan = choose_plan(study, agreement)
     method = methods.find(study.method.name)
@@ -129,7 +129,7 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
     context = method.context(settings, agreement.scaling, study.seed)
     adopted = yield from ask_each(adoption(plan.study, agreement.schema, agreement.scaling, plan.diagnostics))
     notes = (
-        *words(copies, study),
+        *(() if copies is None else words(copies, study)),
         *plan.notes,
         *_left_out({site: reply.left_out for site, reply in adopted.items()}),
     )
