@@ -113,6 +113,9 @@ def model(
     }
     fitted = FedCI()
     fitted.result_ = StudyResult(
-        study=study, average_effects=AverageEffects(effects, effects), **{**neutral, **given}
+        study=study,
+        asked=study.hash,
+        average_effects=AverageEffects(effects, effects),
+        **{**neutral, **given},
     )
     return fitted

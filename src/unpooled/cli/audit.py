@@ -94,7 +94,7 @@ def sentences(found: Audit) -> list[str]:
     study, sites = found.study, ", ".join(found.sites)
     told = [
         f"Study '{study.name}'",
-        f"hash {study.hash}",
+        f"hash {found.asked}",
         f"{found.rounds} rounds with {sites}: every stored question is the one that the study asks, and the "
         "stored replies give the stored results.",
     ]
@@ -131,7 +131,7 @@ def _site(one: SiteAudit) -> str:
 def _as_json(found: Audit) -> dict[str, Any]:
     return {
         "study": found.study.name,
-        "hash": found.study.hash,
+        "hash": found.asked,
         "rounds": found.rounds,
         "sites": list(found.sites),
         "starts": found.starts,

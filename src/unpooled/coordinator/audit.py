@@ -21,6 +21,7 @@ from unpooled.coordinator.journal import read_lines
 from unpooled.coordinator.replay import replay, unlike
 from unpooled.coordinator.result import StudyResult
 from unpooled.coordinator.run import Fitted
+from unpooled.effects.summary import combine
 from unpooled.errors import ResultsError, StudyError
 from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.messages import Question
@@ -32,6 +33,8 @@ class Audit:
     """What was checked. There is an audit only if nothing was wrong."""
 
     study: Study
+    asked: str
+    """The hash under which the custodians have approved the study."""
     rounds: int
     sites: tuple[str, ...]
     starts: int
@@ -56,7 +59,7 @@ def audit(
         rounds = f"{path.name} ends after round {len(last.rounds)}"
         raise unlike(f"{rounds}, but then the study asks {last.end.label}")
     _same_results(folder, result, last.end)
-    lines = read_lines(folder / journal)
+    lines, asked = read_lines(folder / journal), StudyResult.load(folder / "model").asked
     known = {name for one in replays for name in one.sites}
     found: list[SiteAudit] = []
     for ledger in ledgers:
@@ -66,12 +69,12 @@ def audit(
                 found=f"site '{ledger.site}', where the study has {', '.join(last.sites)}",
                 remedy="give the ledger of one of these sites, or its name with --site",
             )
-        found.append(audit_ledger(ledger, study.hash, replays, lines))
+        found.append(audit_ledger(ledger, asked, replays, lines))
     own = {ledger.site: ledger for ledger in ledgers}
     complete = set(last.sites) <= set(own)
     if complete:
-        audit_sums(last, own, study.hash)
-    return Audit(study, len(last.rounds), last.sites, len(replays), tuple(found), complete)
+        audit_sums(last, own, asked)
+    return Audit(study, asked, len(last.rounds), last.sites, len(replays), tuple(found), complete)
 
 
 def read_study(folder: Path) -> Study:
@@ -94,7 +97,7 @@ def _same_results(folder: Path, name: str, fitted: Fitted) -> None:
         average = float(json.loads((folder / name).read_text(encoding="utf-8"))["ate"])
     except (OSError, ValueError, KeyError, TypeError):
         raise _unfinished(folder / name) from None
-    draws = np.average(effects, axis=1, weights=fitted.agreement.scaling.counts)
+    draws = combine(effects, fitted.agreement.scaling.counts)
     if not abs(average - draws.mean()) <= TOLERANCE * np.max(np.abs(draws)):
         raise unlike(f"{name} has another average effect than the stored rounds give")
 

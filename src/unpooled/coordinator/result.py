@@ -25,6 +25,7 @@ from unpooled.study import Schema, Study
 from unpooled.study.family import Family
 
 _STORED = (
+    "asked",
     "schema",
     "scaling",
     "draws",
@@ -47,6 +48,8 @@ class StudyResult:
 
     study: Study
     """The study as it was run, with every setting of its method filled in."""
+    asked: str
+    """The hash of the study as it was asked and approved, of which a coarser plan may have been run."""
     schema: Schema
     scaling: Scaling
     context: object
@@ -89,6 +92,11 @@ class StudyResult:
     @property
     def sites(self) -> tuple[str, ...]:
         return self.scaling.site_names
+
+    @property
+    def sites_with_effects(self) -> tuple[str, ...]:
+        """The sites whose own effects are known: all, or none if the study leaves out effects by site."""
+        return self.sites if self.study.by_site else ()
 
     @property
     def counts(self) -> tuple[int, ...]:

@@ -92,7 +92,7 @@ def _run(
             if checkpoint is not None:
                 set_aside(checkpoint)
                 stored = Checkpoint(checkpoint)
-    return _result(conduct.result, record, lost.reasons)
+    return _result(conduct.result, study.hash, record, lost.reasons)
 
 
 def _opened(checkpoint: Path, resume: bool) -> Checkpoint:
@@ -191,10 +191,11 @@ class LostSites:
                 replace_file(self._path, json.dumps(self.reasons).encode())
 
 
-def _result(found: Fitted, journal: Journal, lost: dict[str, str]) -> StudyResult:
+def _result(found: Fitted, asked: str, journal: Journal, lost: dict[str, str]) -> StudyResult:
     scaling = found.agreement.scaling
     return StudyResult(
         study=found.study,
+        asked=asked,
         notes=found.notes,
         schema=found.agreement.schema,
         scaling=scaling,

@@ -21,12 +21,12 @@ def estimates_table(
 
     Intervals are normal, or Student's if `degrees` of freedom are given.
     """
-    sites = result.fit_diagnostics["sites"]
+    sites, names = result.fit_diagnostics.get("sites", {}), result.sites_with_effects
     estimate, error = (
-        np.append(sites[name].values, [one[name] for one in others.values()])
+        np.append(sites[name].values if names else [], [one[name] for one in others.values()])
         for name in ("estimate", "standard_error")
     )
-    degrees = [0] * len(result.sites) + [int(one.get("degrees", 0)) for one in others.values()]
+    degrees = [0] * len(names) + [int(one.get("degrees", 0)) for one in others.values()]
     reach = error * [quantile(1.0 - alpha / 2.0, one) for one in degrees]
     columns = {
         "estimate": estimate,
@@ -34,7 +34,7 @@ def estimates_table(
         "lower": estimate - reach,
         "upper": estimate + reach,
     }
-    return pd.DataFrame(columns, index=pd.Index([*result.sites, *others], name="site"))
+    return pd.DataFrame(columns, index=pd.Index([*names, *others], name="site"))
 
 
 class AIPW(Estimator):

@@ -16,7 +16,7 @@ POINTS = 200
 
 def densities(model: Estimator, sites: Sequence[str] | None = None) -> pd.DataFrame:
     """Kernel density estimates of the ATE draws of each site (or of `sites`) and of all sites together."""
-    named = model.result_.sites if sites is None else sites
+    named = model.result_.sites_with_effects if sites is None else sites
     parts = [_density(model.ate_draws(site), site) for site in named]
     return pd.concat([*parts, _density(model.ate_draws(), "all sites")], ignore_index=True)
 

@@ -79,7 +79,7 @@ def _drawn(model: Estimator, content: ReportContent) -> Iterator[Drawn]:
     hidden = list(content["hidden"])
     study = content["study"]
     on = OutcomeName(outcome=study["outcome"], unit=study["outcome_unit"])
-    summary = model.summary().drop(index=hidden)
+    summary = model.summary().drop(index=hidden, errors="ignore")
     curved = summary if len(summary) <= MOST else summary.tail(1)
     density = densities(model, [str(site) for site in curved.index[:-1]])
     yield (

@@ -105,8 +105,8 @@ def write_results(model: Estimator, folder: Path | str) -> Path:
 
 def _write(model: Estimator, folder: Path) -> None:
     lines, hidden = _lines(model, folder), hidden_sites(model.result_)
-    model.summary(alpha=ALPHA).drop(index=list(hidden)).to_csv(folder / "summary.csv")
-    _draws(model).drop(columns=list(hidden)).to_csv(folder / "draws.csv", index_label="draw")
+    model.summary(alpha=ALPHA).drop(index=list(hidden), errors="ignore").to_csv(folder / "summary.csv")
+    _draws(model).drop(columns=list(hidden), errors="ignore").to_csv(folder / "draws.csv", index_label="draw")
     (folder / "study.toml").write_text(study_file(model.result_.study, folder), encoding="utf-8")
     shutil.rmtree(folder / "model", ignore_errors=True)
     model.save(folder / "model")
@@ -168,7 +168,7 @@ def write_report_alone(model: Estimator, path: Path) -> Path:
 
 def _sites(model: Estimator, hidden: dict[str, str]) -> list[SiteEffect]:
     """The table by site, without the overall row."""
-    frame = model.summary(alpha=ALPHA).drop(index=[ALL_SITES, *hidden])
+    frame = model.summary(alpha=ALPHA).drop(index=[ALL_SITES, *hidden], errors="ignore")
     return cast(list[SiteEffect], records(frame.reset_index()))
 
 
@@ -209,7 +209,7 @@ def _own_lines(model: Estimator) -> list[Line] | None:
 
 
 def _draws(model: Estimator) -> pd.DataFrame:
-    columns = {site: model.ate_draws(site) for site in model.result_.sites}
+    columns = {site: model.ate_draws(site) for site in model.result_.sites_with_effects}
     return pd.DataFrame({**columns, "all sites": model.ate_draws()})
 
 

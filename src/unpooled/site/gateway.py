@@ -105,7 +105,9 @@ class Gateway:
         if repeated and not state and (scale is None or about_people):
             recorded = self._ledger.recorded(study.hash, digest)
             if recorded is not None and not (isinstance(question, Adopt) and current != digest):
-                return decode(recorded)
+                reply = decode(recorded)
+                if not isinstance(reply, Masked):  # of which nothing can be made without those of other sites
+                    return reply
         if not repeated:
             spent = spend(spent, budget, question, name, site.adopted)
             self._allowances.write(study.hash, spent)

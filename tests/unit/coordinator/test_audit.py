@@ -19,6 +19,7 @@ from contract.cases import CASES, SLOWEST
 from engines.stage import study, tables
 from unpooled.cli.app import app
 from unpooled.cli.audit import opened
+from unpooled.coordinator.audit import read_study
 from unpooled.coordinator.audit_ledger import audit_sums
 from unpooled.coordinator.compare import difference
 from unpooled.coordinator.replay import Replay, replay
@@ -100,6 +101,23 @@ def test_without_all_ledgers_it_says_what_was_not_checked(kept: Honest) -> None:
 
 def test_a_study_in_one_process_is_replayed(tmp_path: Path) -> None:
     results = run(study("here", diagnostics=True), tables(), tmp_path / "results")
+    told = audit(Honest(results, {}))
+    assert told.exit_code == 0, told.output
+
+
+def test_a_study_that_was_run_by_a_coarser_plan_passes(tmp_path: Path) -> None:
+    """The ledgers have the study that was approved; the results, the one that the sites' limits allowed."""
+    asked = study("coarser", method={"name": "aipw", "draws": 20, "folds": 9})
+    folders = site_folders(tmp_path, asked)
+    results = run(asked, SiteProcesses(folders), tmp_path / "results")
+    assert read_study(results).hash != asked.hash
+    told = audit(Honest(results, folders), *folders)
+    assert told.exit_code == 0, told.output
+    assert asked.hash in told.stdout
+
+
+def test_a_study_without_effects_by_site_passes(tmp_path: Path) -> None:
+    results = run(study("over all", by_site=False), tables(), tmp_path / "results")
     told = audit(Honest(results, {}))
     assert told.exit_code == 0, told.output
 
