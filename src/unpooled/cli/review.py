@@ -37,8 +37,27 @@ def show_review(found: Review, standing: Standing) -> None:
     for kind, reveals in found.leaving.items():
         leaving.add_row(plain(kind), plain(reveals))
     console.print(leaving)
+    _show_seen(console, found)
     console.print(f"\n{_what_follows(found)}", highlight=False, soft_wrap=True)
     _show_refusals(console, found)
+
+
+def _show_seen(console: Console, found: Review) -> None:
+    """What is not hidden by masks."""
+    if found.study.privacy.aggregation == "plain":
+        text = "The coordinator sees all of these numbers of this site alone, before it adds them up."
+        console.print(f"\n{text}", highlight=False, soft_wrap=True)
+        return
+    text = (
+        "With three or more sites, sums are masked: the coordinator sees only sums over all sites. Of this "
+        "site alone it sees its description, and"
+    )
+    console.print(f"\n{text}", highlight=False, soft_wrap=True)
+    if not found.seen_by_site:
+        console.print("  nothing else", highlight=False)
+    for stage, counts in found.seen_by_site.items():
+        sizes = ", ".join(f"{name} ({count:,})" for name, count in counts.items())
+        console.print(f"  {plain(stage)}: {plain(sizes)} numbers", highlight=False, soft_wrap=True)
 
 
 def _what_follows(found: Review) -> str:
@@ -119,6 +138,8 @@ def review_as_json(found: Review, standing: Standing) -> dict[str, object]:
         "rows": found.rows,
         "limits": asdict(found.limits),
         "leaving": [{"kind": kind, "reveals": reveals} for kind, reveals in found.leaving.items()],
+        "aggregation": found.study.privacy.aggregation,
+        "seen_by_site": found.seen_by_site,
         "refusals": found.refusals,
         "notes": list(found.notes),
         "smallest_arms": found.smallest_arms,

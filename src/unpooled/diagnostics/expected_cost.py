@@ -388,7 +388,7 @@ class _Costs:
         return self.known[key]
 
     def _measured(self, one: Expected) -> _Question:
-        parameters = jax.tree.map(_shape_of, one.parameters)
+        parameters = jax.tree.map(shape_of, one.parameters)
         work, reply = self._traced(one.stage, statistics_of, parameters)
         leaves: Any = parameters
         if one.gradient:
@@ -414,7 +414,8 @@ class _Costs:
         return self.traced[key]
 
 
-def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+def shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+    """The shape and type of an array, or of what stands for one."""
     return jax.ShapeDtypeStruct(
         np.shape(leaf), leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
     )

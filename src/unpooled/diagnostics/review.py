@@ -12,6 +12,7 @@ from unpooled.coordinator.plan import most_numbers, smallest_arms
 from unpooled.data import describe
 from unpooled.data.model_matrix import encode
 from unpooled.diagnostics.preview import first_questions, planned, refused
+from unpooled.diagnostics.seen_by_site import seen_by_site
 from unpooled.disclosure.limits import Limits
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
@@ -38,6 +39,9 @@ class Review:
     most_rounds: int
     leaving: dict[str, str]
     """What each kind of message reveals."""
+    seen_by_site: dict[str, dict[str, int]]
+    """By stage: which numbers the coordinator sees of this site alone, even if
+    sums are masked, and how many."""
     refusals: list[str]
     notes: tuple[str, ...]
     """What the coordinator would have to change in the study because of this site's limits."""
@@ -65,6 +69,7 @@ def review(study: Study, site: Site) -> Review:
         site.limits,
         budget_of(study, 0).rounds,
         _leaving(study, stages),
+        seen_by_site(plan.study, scaling),
         refused(site, first_questions(plan, agreement), site.limits),
         plan.notes,
         smallest_arms(study, scaling, site.limits),
