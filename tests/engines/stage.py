@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 
 from oracle.world import frames
-from unpooled.engines.nvflare.rehearsal import Rehearsal, rehearsal
+from unpooled.engines.nvflare.kits import Kits
+from unpooled.engines.nvflare.rehearsal import Rehearsal, enter, rehearsal
 from unpooled.methods.method import with_explicit_settings
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
@@ -57,6 +58,11 @@ def on_stage(folder: Path, asked: Study) -> Iterator[Rehearsal]:
 
 def approve(everybody: Rehearsal, asked: Study) -> None:
     approve_together(everybody.folders.values(), asked)
+
+
+def kit_of(kits: Kits, name: str, folder: Path) -> Path:
+    """The kit of a new site that was admitted; another one of this name is replaced."""
+    return enter(kits, SiteFolder.create(folder, name, Source(path="none.csv"), rehearsal=True), replace=True)
 
 
 def approve_together(folders: Iterable[Path], *studies: Study, approved: bool = True) -> None:

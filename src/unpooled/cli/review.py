@@ -117,7 +117,8 @@ def show_sites(own: str, sites: Mapping[str, bytes] | None) -> None:
     console.print(names)
     console.print(
         "\nTelephone the custodian of every other site, at a number that you have from elsewhere, and "
-        "compare these words. Somebody who can put another identity into the list could see this site's sums.\n",
+        "compare these words. Somebody who can put another identity into the list could see this site's "
+        "sums.\n",
         highlight=False,
         soft_wrap=True,
     )
