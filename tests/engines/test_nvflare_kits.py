@@ -34,7 +34,9 @@ from unpooled.engines.nvflare import processes
 from unpooled.engines.nvflare.certificates import check_connection, check_kit
 from unpooled.engines.nvflare.configuration import (
     EXECUTOR,
+    HEARTBEAT_TIMEOUT,
     RELAY,
+    SECOND,
     STORAGE,
     configure_server,
     configure_site,
@@ -492,6 +494,44 @@ def test_a_server_greets_its_own_and_ends_without_a_trace(kits: Kits, north: Pat
         wait_until_listening("localhost", port, server, 1)
     for one in [kits.server, *kits.server.rglob("*")]:
         assert not one.stat().st_mode & 0o077
+
+
+@pytest.mark.slow
+def test_a_second_process_of_a_site_is_refused_and_named_to_both(tmp_path: Path) -> None:
+    consortium = Consortium(name="lungs", coordinator={"port": free_port()}, sites={"north": {}, "south": {}})
+    kits = create(consortium, tmp_path / "made")
+    folders = [kit_of(kits, name, tmp_path / name) for name in ("north", "south")]
+    shutil.copytree(folders[0], tmp_path / "thief" / "kit")
+    server = start_server(kits.server)
+    parties = [server]
+    try:
+        wait_until_listening("localhost", consortium.coordinator.port, server)
+        parties += [start_site(folder) for folder in folders]
+        assert connected(kits) == {"north", "south"}
+        parties.append(start_site(tmp_path / "thief" / "kit"))
+        until = time.monotonic() + 60
+        while not parties[-1].refused and time.monotonic() < until:
+            time.sleep(0.2)
+        assert parties[-1].refused and not any(party.refused for party in parties[:-1])
+        assert (kits.server / SECOND).read_text().split()[-1] == "north"
+        parties[-1].stop()
+        time.sleep(HEARTBEAT_TIMEOUT + 5)
+        with visit(kits) as session:
+            assert set(beating(session)) == {"north", "south"}, "the first one stays"
+        parties[1].stop()  # a site that has ended may start again elsewhere
+        parties.append(start_site(tmp_path / "thief" / "kit"))
+        time.sleep(HEARTBEAT_TIMEOUT + 5)
+        with visit(kits) as session:
+            assert set(beating(session)) == {"north", "south"}
+        assert not parties[-1].refused
+    finally:
+        for party in parties:
+            party.stop()
+
+
+def beating(session: Session) -> list[str]:
+    clients = session.get_system_info().client_info
+    return [one.name for one in clients if time.time() - one.last_connect_time < 6]
 
 
 @contextmanager

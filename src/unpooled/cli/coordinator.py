@@ -20,6 +20,10 @@ app = typer.Typer(
 
 POLL = 2.0
 """Seconds between checks of which sites are connected."""
+_SECOND = (
+    "{} is connected already; a second process with its key was refused. If its custodian did not start it, "
+    "somebody else may have its key."
+)
 
 
 @app.command()
@@ -108,12 +112,21 @@ def start(coordinator: Coordinator = Path("consortium/coordinator"), debug: Debu
 
 def _watch(coordinator: Path, server: Party) -> None:
     """Print a line whenever a site connects or disconnects."""
+    from unpooled.engines.nvflare.configuration import SECOND
     from unpooled.engines.nvflare.engine import connected, session
     from unpooled.errors import EngineError
 
     before: set[str] = set()
+    refused = server.folder / SECOND
+    seen = refused.stat().st_size if refused.exists() else 0
     with session(coordinator) as visit:
         while server.alive:
+            if refused.exists():
+                with refused.open(encoding="utf-8") as file:
+                    file.seek(seen)
+                    for line in file:
+                        typer.echo(_SECOND.format(line.split()[-1]))
+                    seen = file.tell()
             now = connected(visit)
             for name in sorted(now - before):
                 typer.echo(f"{name} is connected.")

@@ -116,8 +116,15 @@ def _serve(own: SiteFolder) -> None:
         typer.echo(
             f"It answers only studies that you approve: unpooled site review STUDY --folder {own.folder}"
         )
-        while site.alive:
+        while site.alive and not site.refused:
             time.sleep(POLL)
+        if site.refused:
+            raise EngineError(
+                f"'{own.name}' may be connected only once",
+                found="it is connected already, from another folder or another machine",
+                remedy="stop the other one; if this is unexpected, somebody else may have its key: tell the "
+                "coordinator. After a broken connection, try again in a minute",
+            )
         raise EngineError(
             "the site must keep running", found="its process has stopped", remedy=f"read {site.log}"
         )
