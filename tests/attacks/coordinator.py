@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from engines.stage import approve_together
 from unpooled.coordinator.agreement import reach_agreement
 from unpooled.coordinator.run import adoption
 from unpooled.disclosure.limits import Limits
@@ -17,7 +18,6 @@ from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Asked, open_reply
 from unpooled.protocol.messages import Adopt, Ask, Message, Question, Refusal, SiteReplies
 from unpooled.protocol.records import Parameters
-from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import Gateway
 from unpooled.study import Source, Study
@@ -36,7 +36,7 @@ class Attacker:
         self.round = 0
 
     def approve(self) -> None:
-        Approvals(self.own.approvals).decide(self.study, approved=True)
+        approve_together([self.own.folder], self.study)
 
     def restart(self) -> None:
         self.gateway = Gateway(self.own.folder)

@@ -9,12 +9,11 @@ from typing import Any
 
 import msgpack
 
-from engines.stage import study, tables, written
+from engines.stage import approve_together, study, tables, written
 from unpooled.coordinator.checkpoint import StoredRound, read_rounds
 from unpooled.engines.pipes import SiteProcesses
 from unpooled.estimators import of_study
 from unpooled.report.results import CHECKPOINT, JOURNAL, write_results
-from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.study import Study
 
@@ -38,10 +37,8 @@ class Honest:
 def site_folders(root: Path, *studies: Study) -> dict[str, Path]:
     folders = {}
     for name, source in written(root, tables()).items():
-        own = SiteFolder.create(root / name, name, source)
-        for one in studies:
-            Approvals(own.approvals).decide(one, approved=True)
-        folders[name] = own.folder
+        folders[name] = SiteFolder.create(root / name, name, source).folder
+    approve_together(folders.values(), *studies)
     return folders
 
 

@@ -10,10 +10,11 @@ from uuid import uuid4
 
 import pytest
 
+from engines.stage import kit_of
 from unpooled.engines.nvflare.configuration import configure_site
 from unpooled.engines.nvflare.consortium import Consortium, read_identity
 from unpooled.engines.nvflare.executor import is_job_id
-from unpooled.engines.nvflare.kits import Kits, create, unpack
+from unpooled.engines.nvflare.kits import Kits, create
 
 DEPLOY = """
 import json, sys
@@ -30,6 +31,7 @@ from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.client_engine import ClientEngine
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 from nvflare.private.fed.utils.app_authz import AppAuthzService
+from engines.stage import kit_of
 from unpooled.engines.nvflare.configuration import write_job
 from unpooled.engines.nvflare.executor import RestrictedClient, StudyJobValidator
 
@@ -85,7 +87,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_job_named_like_a_folder_of_the_kit_is_refused_and_the_kit_survives(
     kits: Kits, tmp_path: Path
 ) -> None:
-    kit = unpack(kits.sites["north"], tmp_path / "north")
+    kit = kit_of(kits, "north", tmp_path / "north")
     configure_site(kit, read_identity(kit))
     before = contents(kit)
     names = ("startup", "local", "identity.json", "../north", "/tmp/x", ".", "", 7, "startup\n")
@@ -95,7 +97,7 @@ def test_a_job_named_like_a_folder_of_the_kit_is_refused_and_the_kit_survives(
 
 
 def test_a_job_with_an_id_of_its_own_is_still_accepted(kits: Kits, tmp_path: Path) -> None:
-    kit = unpack(kits.sites["north"], tmp_path / "north")
+    kit = kit_of(kits, "north", tmp_path / "north")
     configure_site(kit, read_identity(kit))
     before, job = contents(kit), str(uuid4())
     told = deploy(kits, kit, tmp_path / "work", job)

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engines.stage import study, tables, written
+from engines.stage import approve_together, study, tables, written
 from unpooled.errors import ResultsError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Asked, open_reply
 from unpooled.protocol.messages import Ask, Describe, Refusal, Statistics
 from unpooled.protocol.records import Parameters
-from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import Gateway
 from unpooled.site.ledger import Ledger, entries, verify
@@ -33,7 +32,7 @@ REPLY = Statistics({"gram": np.arange(6.0).reshape(1, 2, 3)})
 def own(tmp_path: Path) -> SiteFolder:
     """A site with an approved study and five replies on record."""
     made = SiteFolder.create(tmp_path / "north", "north", written(tmp_path, tables())["north"])
-    Approvals(made.approvals).decide(STUDY, approved=True)
+    approve_together([made.folder], STUDY)
     ledger = Ledger(made.ledger)
     for number in range(5):
         ledger.record(STUDY.hash, number + 1, QUESTION, encode(QUESTION), REPLY, encode(REPLY))

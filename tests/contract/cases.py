@@ -19,6 +19,7 @@ from unpooled.engines.remote import RemoteEngine
 from unpooled.protocol.engine import Engine
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import APPROVALS, SiteFolder
+from unpooled.site.identity import public_identity
 from unpooled.study import Source, Study
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -79,9 +80,10 @@ def masked(study: Study, tables: Mapping[str, pd.DataFrame]) -> Engine:
 
 def over_pipes(study: Study, tables: Mapping[str, pd.DataFrame]) -> Engine:
     transport, folders = _site_processes()
+    sites = {name: public_identity(SiteFolder.read(folder).identity) for name, folder in folders.items()}
     for name, folder in folders.items():
         tables[name].to_parquet(folder / "table.parquet")
-        Approvals(folder / APPROVALS).decide(study, approved=True)
+        Approvals(folder / APPROVALS).decide(study, approved=True, sites=sites)
     return RemoteEngine(transport, study)
 
 

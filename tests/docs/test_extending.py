@@ -116,6 +116,7 @@ from unpooled.protocol.messages import CompletePeople, CountComplete
 from unpooled.coordinator.checkpoint import Checkpoint
 from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
+from unpooled.site.identity import public_identity
 from unpooled.site.ledger import entries
 from unpooled.study import Source, Study
 import numpy as np
@@ -130,9 +131,10 @@ for name, n in sizes.items():
     table = pd.DataFrame(rng.normal(size=(n, 3)), columns=["a", "u", "y"]).assign(w=np.arange(n) % 2)
     tables[name] = table.assign(u=table["u"].where(np.arange(n) % 4 > 0))
     tables[name].to_parquet(f"{name}.parquet")
-    own = SiteFolder.create(name, name, Source(path=f"{name}.parquet"))
-    Approvals(own.approvals).decide(study, approved=True)
-    folders[name] = own.folder
+    folders[name] = SiteFolder.create(name, name, Source(path=f"{name}.parquet")).folder
+identities = {name: public_identity(folder / "identity.key") for name, folder in folders.items()}
+for folder in folders.values():
+    Approvals(folder / "approvals.json").decide(study, approved=True, sites=identities)
 
 def count():
     return (yield CountComplete(study.columns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,12 @@ from typing import Any
 import pandas as pd
 
 from oracle.world import frames
-from unpooled.engines.nvflare.rehearsal import Rehearsal, rehearsal
+from unpooled.engines.nvflare.kits import Kits
+from unpooled.engines.nvflare.rehearsal import Rehearsal, enter, rehearsal
 from unpooled.methods.method import with_explicit_settings
 from unpooled.site.approval import Approvals
-from unpooled.site.folder import APPROVALS
+from unpooled.site.folder import SiteFolder
+from unpooled.site.identity import public_identity
 from unpooled.study import Source, Study
 
 SIZES = {"north": 130, "south": 150, "east": 140}
@@ -55,5 +57,18 @@ def on_stage(folder: Path, asked: Study) -> Iterator[Rehearsal]:
 
 
 def approve(everybody: Rehearsal, asked: Study) -> None:
-    for folder in everybody.folders.values():
-        Approvals(folder / APPROVALS).decide(asked, approved=True)
+    approve_together(everybody.folders.values(), asked)
+
+
+def kit_of(kits: Kits, name: str, folder: Path) -> Path:
+    """The kit of a new site that was admitted; another one of this name is replaced."""
+    return enter(kits, SiteFolder.create(folder, name, Source(path="none.csv"), rehearsal=True), replace=True)
+
+
+def approve_together(folders: Iterable[Path], *studies: Study, approved: bool = True) -> None:
+    """Decide at every site, with the identities of these sites as the ones that may take part."""
+    owns = [SiteFolder.read(folder) for folder in folders]
+    sites = {own.name: public_identity(own.identity) for own in owns}
+    for own in owns:
+        for one in studies:
+            Approvals(own.approvals).decide(one, approved=approved, sites=sites)

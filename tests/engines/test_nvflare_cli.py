@@ -174,13 +174,19 @@ def walk(at: Mapping[str, Machine], host: str, port: int) -> None:
     assert f"TCP to {host}, port {port}" in told
     server = coordinator.start(said("coordinator start"))
     server.wait_for("Listening")
-    sites = {}
+    sites, fingerprints, consortium = {}, [], coordinator.folder / "consortium"
     for number, name in enumerate(SITES):
         own = at[name]
-        kit = coordinator.folder / "consortium" / "kits" / f"{name}.zip"
-        shutil.move(kit, own.folder)  # handed over, and deleted here
+        shutil.copy(consortium / "invitations" / f"{name}.json", own.folder)
         table(number).to_csv(own.folder / "patients.csv", index=False)
-        sites[name] = own.start(said("site join").replace("north", name))
+        joined = own.run(said("site join").replace("north", name))
+        shutil.copy(own.folder / name / f"{name}.request.json", coordinator.folder)
+        admitted = coordinator.run(said("coordinator admit").replace("north", name))
+        (words,) = (line for line in joined.splitlines() if line.startswith("fingerprint of"))
+        assert words in admitted, "what is compared by telephone"
+        fingerprints.append(words.rpartition(": ")[2])
+        shutil.copy(consortium / "admissions" / f"{name}.admission.json", own.folder)
+        sites[name] = own.start(said("site start").replace("north", name))
     for name, site in sites.items():
         site.wait_for(f"'{name}' is connected to {host}:{port}")
         server.wait_for(f"{name} is connected.")
@@ -189,10 +195,13 @@ def walk(at: Mapping[str, Machine], host: str, port: int) -> None:
     ]
     for name in ("coordinator", *SITES):
         (at[name].folder / "study.toml").write_text(file_on_page("[study]") + QUICK)
+        shutil.copy(consortium / "sites.json", at[name].folder)
     for name in SITES:
         in_one_hand(at[name].folder / name)
         line = said("site review").replace("north", name)
-        assert "approved: 'drug-and-weight'" in at[name].run(f"{line} --approve")
+        reviewed = at[name].run(f"{line} --approve")
+        assert "approved: 'drug-and-weight'" in reviewed
+        assert all(words in reviewed for words in fingerprints)
     coordinator.run(said("run"))
     there, here = coordinator.folder / "results", one_process(root)
     assert (there / "draws.csv").read_bytes() == (here / "draws.csv").read_bytes()

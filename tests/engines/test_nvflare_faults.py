@@ -15,7 +15,7 @@ import pytest
 from engines.stage import approve, on_stage, study, tables
 from unpooled.coordinator.rounds import Round
 from unpooled.disclosure.limits import Limits
-from unpooled.engines.nvflare.kits import KIT
+from unpooled.engines.nvflare.admission import KIT
 from unpooled.engines.nvflare.processes import start_server, start_site, wait_until_listening
 from unpooled.engines.nvflare.rehearsal import Rehearsal
 from unpooled.errors import EngineError, SiteLost, UnpooledError

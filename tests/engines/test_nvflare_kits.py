@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -30,18 +29,21 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
+from engines.stage import kit_of
 from unpooled.engines.nvflare import processes
 from unpooled.engines.nvflare.certificates import check_connection, check_kit
 from unpooled.engines.nvflare.configuration import (
     EXECUTOR,
+    HEARTBEAT_TIMEOUT,
     RELAY,
+    SECOND,
     STORAGE,
     configure_server,
     configure_site,
     write_job,
 )
 from unpooled.engines.nvflare.consortium import LEAD, Consortium, Identity, read_consortium, read_identity
-from unpooled.engines.nvflare.kits import Kits, create, unpack
+from unpooled.engines.nvflare.kits import Kits, create
 from unpooled.engines.nvflare.processes import Party, start_server, start_site, wait_until_listening
 from unpooled.errors import EngineError, ResultsError, StudyError
 
@@ -64,7 +66,7 @@ def kits(tmp_path_factory: pytest.TempPathFactory) -> Kits:
 
 @pytest.fixture
 def north(kits: Kits, tmp_path: Path) -> Path:
-    return unpack(kits.sites["north"], tmp_path / "north")
+    return kit_of(kits, "north", tmp_path / "north")
 
 
 # --- the consortium file
@@ -129,14 +131,12 @@ def test_everything_is_private_and_nothing_is_there_that_nobody_needs(kits: Kits
     assert all(modes[one] == (0o700 if one.is_dir() else 0o600) for one in everything)
     files = {one.relative_to(folder).as_posix() for one in everything if one.is_file()}
     assert not [name for name in files if name.endswith((".sh", ".ipynb", ".default", ".sample"))]
-    assert {"kits/north.zip", "kits/south-2.zip", "coordinator/consortium.json"} <= files
-    assert not [name for name in files if "cert.json" in name or "rootCA.key" in name]
+    assert {"invitations/north.json", "invitations/south-2.json", "coordinator/consortium.json"} <= files
+    assert [name for name in files if "rootCA.key" in name] == ["coordinator/authority/rootCA.key"]
 
 
-def test_a_sites_kit_holds_its_name_and_keys_and_no_configuration(kits: Kits, north: Path) -> None:
+def test_a_sites_kit_holds_its_name_and_keys_and_no_configuration(north: Path) -> None:
     files = {"identity.json", "startup/client.crt", "startup/client.key", "startup/rootCA.pem"}
-    with zipfile.ZipFile(kits.sites["north"]) as archive:
-        assert set(archive.namelist()) == files
     assert {one.relative_to(north).as_posix() for one in north.rglob("*") if one.is_file()} == files
     assert read_identity(north).name == "north"
     for one in [north, *north.rglob("*")]:
@@ -150,55 +150,13 @@ def test_certificates_last_as_long_as_was_asked(kits: Kits, north: Path) -> None
             assert abs(certificate.not_valid_after_utc - datetime.now(UTC) - 30 * DAY) < DAY
 
 
-def test_a_folder_that_is_not_empty_is_refused(kits: Kits, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     consortium = Consortium(name="lungs", sites={"north": {}})
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(ResultsError, match="files in"):
         create(consortium, tmp_path)
     with pytest.raises(ResultsError, match="a file of that name"):
         create(consortium, tmp_path / "mine.txt")
-    with pytest.raises(ResultsError, match="files in"):
-        unpack(kits.sites["north"], tmp_path)
-
-
-def test_a_failure_that_nvflare_only_prints_is_raised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from nvflare.lighter.impl.cert import CertBuilder
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("no entropy")
-
-    monkeypatch.setattr(CertBuilder, "build", fail)
-    with pytest.raises(ResultsError, match="no entropy"):
-        create(Consortium(name="lungs", sites={"north": {}}), tmp_path / "made")
-    assert not (tmp_path / "made").exists()
-    assert capsys.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("change", ["more", "fewer", "identity", "large", "text"])
-def test_an_archive_that_is_not_a_kit_is_refused(kits: Kits, tmp_path: Path, change: str) -> None:
-    with zipfile.ZipFile(kits.sites["north"]) as archive:
-        contents = {name: archive.read(name) for name in archive.namelist()}
-    identity = json.loads(contents["identity.json"])
-    match change:
-        case "more":
-            contents["local/resources.json"] = b"{}"
-        case "fewer":
-            del contents["startup/client.key"]
-        case "identity":
-            contents["identity.json"] = json.dumps({**identity, "host": "{$HOME}"}).encode()
-        case "large":
-            contents["startup/client.crt"] = b"x" * 100_000
-    other = tmp_path / "other.zip"
-    with zipfile.ZipFile(other, "w") as archive:
-        for name, content in contents.items():
-            archive.writestr(name, content)
-    if change == "text":
-        other.write_text("not an archive")
-    with pytest.raises(ResultsError, match="not a site's kit"):
-        unpack(other, tmp_path / "site")
-    assert not (tmp_path / "site").exists()
 
 
 # --- the configuration of NVIDIA FLARE
@@ -499,7 +457,7 @@ def test_what_cannot_be_started_is_said_before(kits: Kits, tmp_path: Path) -> No
     with pytest.raises(ResultsError, match="no kit"):
         start_site(tmp_path)
     with pytest.raises(EngineError, match="a path without spaces"):
-        start_site(unpack(kits.sites["north"], tmp_path / "my site"))
+        start_site(kit_of(kits, "north", tmp_path / "my site"))
     taken = socket.create_server(("127.0.0.1", read_identity(kits.server).port))
     with taken, pytest.raises(EngineError, match="must be able to listen"):
         start_server(kits.server)
@@ -517,10 +475,10 @@ def test_a_server_greets_its_own_and_ends_without_a_trace(kits: Kits, north: Pat
         wait_until_listening("localhost", port, server)
         check_connection(north, "localhost", port)
         with pytest.raises(EngineError, match="another authority"):
-            check_connection(unpack(stranger.sites["north"], tmp_path / "stranger"), "localhost", port)
+            check_connection(kit_of(stranger, "north", tmp_path / "stranger"), "localhost", port)
         with pytest.raises(EngineError, match="must be able to listen"):
             start_server(kits.server)
-        sites = [north, unpack(kits.sites["south-2"], tmp_path / "south")]
+        sites = [north, kit_of(kits, "south-2", tmp_path / "south")]
         parties += [start_site(folder) for folder in sites]
         with pytest.raises(EngineError, match="another process that runs"):
             start_site(north)
@@ -536,6 +494,44 @@ def test_a_server_greets_its_own_and_ends_without_a_trace(kits: Kits, north: Pat
         wait_until_listening("localhost", port, server, 1)
     for one in [kits.server, *kits.server.rglob("*")]:
         assert not one.stat().st_mode & 0o077
+
+
+@pytest.mark.slow
+def test_a_second_process_of_a_site_is_refused_and_named_to_both(tmp_path: Path) -> None:
+    consortium = Consortium(name="lungs", coordinator={"port": free_port()}, sites={"north": {}, "south": {}})
+    kits = create(consortium, tmp_path / "made")
+    folders = [kit_of(kits, name, tmp_path / name) for name in ("north", "south")]
+    shutil.copytree(folders[0], tmp_path / "thief" / "kit")
+    server = start_server(kits.server)
+    parties = [server]
+    try:
+        wait_until_listening("localhost", consortium.coordinator.port, server)
+        parties += [start_site(folder) for folder in folders]
+        assert connected(kits) == {"north", "south"}
+        parties.append(start_site(tmp_path / "thief" / "kit"))
+        until = time.monotonic() + 60
+        while not parties[-1].refused and time.monotonic() < until:
+            time.sleep(0.2)
+        assert parties[-1].refused and not any(party.refused for party in parties[:-1])
+        assert (kits.server / SECOND).read_text().split()[-1] == "north"
+        parties[-1].stop()
+        time.sleep(HEARTBEAT_TIMEOUT + 5)
+        with visit(kits) as session:
+            assert set(beating(session)) == {"north", "south"}, "the first one stays"
+        parties[1].stop()  # a site that has ended may start again elsewhere
+        parties.append(start_site(tmp_path / "thief" / "kit"))
+        time.sleep(HEARTBEAT_TIMEOUT + 5)
+        with visit(kits) as session:
+            assert set(beating(session)) == {"north", "south"}
+        assert not parties[-1].refused
+    finally:
+        for party in parties:
+            party.stop()
+
+
+def beating(session: Session) -> list[str]:
+    clients = session.get_system_info().client_info
+    return [one.name for one in clients if time.time() - one.last_connect_time < 6]
 
 
 @contextmanager
@@ -595,7 +591,7 @@ def test_a_server_that_was_tampered_with_reads_no_file_of_a_site(
     parties = [Party(subprocess.Popen(command, cwd=kits.server, env=told), kits.server)]
     try:
         wait_until_listening("localhost", port, parties[0])
-        parties += [start_site(unpack(kits.sites[name], tmp_path / name)) for name in sites]
+        parties += [start_site(kit_of(kits, name, tmp_path / name)) for name in sites]
         with visit(kits) as session:
             answers = {name: str(session.api.do_command(f"cat {name} {table}")) for name in sites}
     finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engines.stage import study, tables, written
+from engines.stage import approve_together, study, tables, written
 from unpooled.coordinator.rounds import Round
 from unpooled.disclosure.limits import Limits
 from unpooled.engines.pipes import PipeTransport, SiteProcesses
@@ -20,7 +20,6 @@ from unpooled.engines.remote import RemoteEngine, Unreachable
 from unpooled.errors import ApprovalError, SiteLost
 from unpooled.estimators import ESTIMATORS, Estimator
 from unpooled.protocol.messages import KEY_EXCHANGE, Describe
-from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.site.ledger import entries, verify
 from unpooled.study import Study
@@ -71,8 +70,7 @@ class Sites:
 
 
 def approve(folders: dict[str, Path], asked: Study) -> None:
-    for folder in folders.values():
-        Approvals(folder / "approvals.json").decide(asked, approved=True)
+    approve_together(folders.values(), asked)
 
 
 def fit(asked: Study, sites: object, **more: object) -> Estimator:

@@ -1,4 +1,4 @@
-"""`unpooled coordinator`: create the parties' kits and listen for sites on one port."""
+"""`unpooled coordinator`: invite and admit sites, and listen for them on one port."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from unpooled.engines.nvflare.processes import Party
 
 app = typer.Typer(
-    help="For the coordinator: create kits for all parties and listen for sites.", no_args_is_help=True
+    help="For the coordinator: invite and admit sites, and listen for them.", no_args_is_help=True
 )
 
 POLL = 2.0
 """Seconds between checks of which sites are connected."""
+_SECOND = (
+    "{} is connected already; a second process with its key was refused. If its custodian did not start it, "
+    "somebody else may have its key."
+)
 
 
 @app.command()
@@ -30,24 +34,57 @@ def create(
     ),
     debug: Debug = 0,
 ) -> None:
-    """Create certificates and one kit for each party."""
+    """Create the consortium's authority, the coordinator's own keys, and an invitation for each site."""
     with reporting_errors(debug=debug):
         from unpooled.engines.nvflare.consortium import read_consortium
-        from unpooled.engines.nvflare.kits import create as create_kits
+        from unpooled.engines.nvflare.kits import create as create_folder
 
         read = read_consortium(consortium)
-        made = create_kits(read, output)
+        made = create_folder(read, output)
         own = read.coordinator
         typer.echo(
             f"{made.coordinator}  stays here: unpooled coordinator start --coordinator {made.coordinator}"
         )
-        for name, kit in made.sites.items():
-            typer.echo(f"{kit}  send to '{name}' over a secure channel: it contains a private key")
+        for name, invitation in made.invitations.items():
+            typer.echo(f"{invitation}  send to '{name}'; it is no secret")
+        typer.echo(
+            "Each site answers with a request: unpooled coordinator admit NAME.request.json"
+            f" --coordinator {made.coordinator}"
+        )
         typer.echo(
             f"Each site needs an outbound connection, TCP to {own.host}, port {own.port}; no inbound port."
         )
         if own.host != "localhost":
             typer.echo(f"The coordinator will listen on port {own.port} of all addresses of this machine.")
+
+
+@app.command()
+def admit(
+    requests: Annotated[list[Path], typer.Argument(help="Requests of sites, such as north.request.json.")],
+    coordinator: Coordinator = Path("consortium/coordinator"),
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Admit a site again that now has other keys.")
+    ] = False,
+    debug: Debug = 0,
+) -> None:
+    """Sign the requests of sites, and add the sites to the list for all custodians."""
+    with reporting_errors(debug=debug):
+        from unpooled.engines.nvflare.admission import Request, read_file
+        from unpooled.engines.nvflare.engine import members
+        from unpooled.engines.nvflare.kits import admit as sign
+        from unpooled.engines.nvflare.kits import admitted_sites, sites_path
+        from unpooled.site.fingerprint import fingerprint
+
+        for path in requests:
+            made = sign(coordinator, read_file(path, Request), replace=replace)
+            typer.echo(f"fingerprint of '{made.name}': {fingerprint(made.identity)}")
+            typer.echo("Telephone the custodian, who reads out the same words; only then send the admission.")
+            typer.echo(f"{made.path}  send to '{made.name}'; it is no secret")
+        missing = [name for name in members(coordinator) if name not in admitted_sites(coordinator)]
+        typer.echo(
+            f"{sites_path(coordinator)}  "
+            + (f"not complete yet, without {', '.join(missing)}" if missing else "send to every custodian")
+        )
 
 
 @app.command()
@@ -75,12 +112,21 @@ def start(coordinator: Coordinator = Path("consortium/coordinator"), debug: Debu
 
 def _watch(coordinator: Path, server: Party) -> None:
     """Print a line whenever a site connects or disconnects."""
+    from unpooled.engines.nvflare.configuration import SECOND
     from unpooled.engines.nvflare.engine import connected, session
     from unpooled.errors import EngineError
 
     before: set[str] = set()
+    refused = server.folder / SECOND
+    seen = refused.stat().st_size if refused.exists() else 0
     with session(coordinator) as visit:
         while server.alive:
+            if refused.exists():
+                with refused.open(encoding="utf-8") as file:
+                    file.seek(seen)
+                    for line in file:
+                        typer.echo(_SECOND.format(line.split()[-1]))
+                    seen = file.tell()
             now = connected(visit)
             for name in sorted(now - before):
                 typer.echo(f"{name} is connected.")
@@ -99,7 +145,8 @@ def status(coordinator: Coordinator = Path("consortium/coordinator"), debug: Deb
     with reporting_errors(debug=debug):
         from unpooled.engines.nvflare.engine import connected, members, session
 
+        sites = members(coordinator)
         with session(coordinator) as visit:
             present = connected(visit)
-        for name in members(coordinator):
+        for name in sites:
             typer.echo(f"{name}  {'connected' if name in present else 'not connected'}")

@@ -1,4 +1,4 @@
-"""`unpooled site join` and `site start`: connect a site to its coordinator and answer questions."""
+"""`unpooled site join` and `site start`: make a site's keys, connect to its coordinator, answer questions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from unpooled.cli.errors import reporting_errors
 from unpooled.cli.options import Debug, SiteFolderOption
 
 if TYPE_CHECKING:
+    from unpooled.site.folder import SiteFolder
     from unpooled.study import Source
 
 POLL = 1.0
@@ -19,34 +20,54 @@ POLL = 1.0
 
 
 def join(
-    kit: Annotated[Path, typer.Argument(help="The kit from the coordinator, such as north.zip.")],
+    invitation: Annotated[
+        Path, typer.Argument(help="The invitation from the coordinator, such as north.json.")
+    ],
     data: Annotated[str, typer.Option(help="The site's table: a CSV or Parquet file, or a database URL.")],
     query: Annotated[
         str | None, typer.Option(help="For a database: the SQL query that selects the table.")
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="The site's own folder; by default named after the kit.")
+        Path | None, typer.Option(help="The site's own folder; by default named after the site.")
     ] = None,
     debug: Debug = 0,
 ) -> None:
-    """Unpack the kit, connect to the coordinator, and answer approved studies until Ctrl-C."""
+    """Make the site's folder and its keys, and a request to be admitted, which goes to the coordinator."""
     with reporting_errors(debug=debug):
-        from unpooled.engines.nvflare.consortium import read_identity
-        from unpooled.engines.nvflare.kits import KIT, unpack
+        from unpooled.engines.nvflare.admission import Invitation, read_file, request
+        from unpooled.site.fingerprint import fingerprint
+        from unpooled.site.folder import SiteFolder
+        from unpooled.site.identity import public_identity
+
+        invited = read_file(invitation, Invitation)
+        name = invited.site.name
+        place = (folder or Path(name)).absolute()
+        _require_new(place)
+        own = SiteFolder.create(place, name, _source(data, query))
+        typer.echo(f"{request(invited, own)}  send to the coordinator; it is no secret")
+        typer.echo(f"fingerprint of '{name}': {fingerprint(public_identity(own.identity))}")
+        typer.echo("Read these words to the coordinator and to the other custodians by telephone.")
+        then = f"unpooled site start --folder {place} --admission {name}.admission.json"
+        typer.echo(f"When the coordinator has sent the admission: {then}")
+
+
+def start(
+    folder: SiteFolderOption = Path("."),
+    admission: Annotated[
+        Path | None,
+        typer.Option(help="The admission from the coordinator; only at the first start after `join`."),
+    ] = None,
+    debug: Debug = 0,
+) -> None:
+    """Connect to the coordinator, and answer approved studies until Ctrl-C."""
+    with reporting_errors(debug=debug):
+        from unpooled.engines.nvflare.admission import Admission, accept, read_file
         from unpooled.site.folder import SiteFolder
 
-        own = (folder or Path(kit.stem)).absolute()
-        _require_new(own)
-        source = _source(data, query)
-        unpacked = unpack(kit, own / KIT)
-        SiteFolder.create(own, read_identity(unpacked).name, source)
+        own = SiteFolder.read(folder)
+        if admission is not None:
+            accept(read_file(admission, Admission), own)
         _serve(own)
-
-
-def start(folder: SiteFolderOption = Path("."), debug: Debug = 0) -> None:
-    """Connect to the coordinator again, from the folder made by `join`."""
-    with reporting_errors(debug=debug):
-        _serve(folder.absolute())
 
 
 def _require_new(folder: Path) -> None:
@@ -77,15 +98,14 @@ def _source(data: str, query: str | None) -> Source:
         raise explain(error) from None
 
 
-def _serve(folder: Path) -> None:
+def _serve(own: SiteFolder) -> None:
+    from unpooled.engines.nvflare.admission import require_admitted
     from unpooled.engines.nvflare.certificates import check_connection
     from unpooled.engines.nvflare.consortium import read_identity
-    from unpooled.engines.nvflare.kits import KIT
     from unpooled.engines.nvflare.processes import start_site
     from unpooled.errors import EngineError
-    from unpooled.site.folder import SiteFolder
 
-    own, kit = SiteFolder.read(folder), folder / KIT
+    kit = require_admitted(own)
     identity = read_identity(kit)
     check_connection(kit, identity.host, identity.port)
     site = start_site(kit)
@@ -93,9 +113,18 @@ def _serve(folder: Path) -> None:
         typer.echo(
             f"'{own.name}' is connected to {identity.host}:{identity.port}. Press Ctrl-C to disconnect."
         )
-        typer.echo(f"It answers only studies that you approve: unpooled site review STUDY --folder {folder}")
-        while site.alive:
+        typer.echo(
+            f"It answers only studies that you approve: unpooled site review STUDY --folder {own.folder}"
+        )
+        while site.alive and not site.refused:
             time.sleep(POLL)
+        if site.refused:
+            raise EngineError(
+                f"'{own.name}' may be connected only once",
+                found="it is connected already, from another folder or another machine",
+                remedy="stop the other one; if this is unexpected, somebody else may have its key: tell the "
+                "coordinator. After a broken connection, try again in a minute",
+            )
         raise EngineError(
             "the site must keep running", found="its process has stopped", remedy=f"read {site.log}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from rich.console import Console
@@ -9,6 +10,7 @@ from rich.table import Table
 
 from unpooled.diagnostics.review import Review
 from unpooled.site.approval import Standing
+from unpooled.site.fingerprint import fingerprint
 
 SHORT = 12
 
@@ -123,12 +125,32 @@ def _show_refusals(console: Console, found: Review) -> None:
     console.print()
 
 
+def show_sites(own: str, sites: Mapping[str, bytes] | None) -> None:
+    """The fingerprints of all sites, and what to do with them."""
+    if sites is None:
+        return
+    console = _console()
+    console.print("Sites that may take part", style="bold", highlight=False)
+    names = _table("site", "fingerprint")
+    for name, identity in sites.items():
+        whose = f"{name} (this site)" if name == own else name
+        names.add_row(plain(whose), fingerprint(identity))
+    console.print(names)
+    console.print(
+        "\nTelephone the custodian of every other site, at a number that you have from elsewhere, and "
+        "compare these words. Somebody who can put another identity into the list could see this site's "
+        "sums.\n",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
 def show_decision(found: Review, approved: bool) -> None:
     decision = f"{_word(approved)}: '{found.study.name}' ({found.study.hash[:SHORT]}) at site '{found.site}'"
     _console().print(plain(decision), style="bold", highlight=False, soft_wrap=True)
 
 
-def review_as_json(found: Review, standing: Standing) -> dict[str, object]:
+def review_as_json(found: Review, standing: Standing, sites: Mapping[str, bytes] | None) -> dict[str, object]:
     decision = standing.decision
     return {
         "site": found.site,
@@ -145,6 +167,7 @@ def review_as_json(found: Review, standing: Standing) -> dict[str, object]:
         "smallest_arms": found.smallest_arms,
         "numbers": found.numbers,
         "values": found.values,
+        "sites": {name: fingerprint(identity) for name, identity in (sites or {}).items()},
         "decision": None if decision is None else _word(decision.approved),
         "changed": list(standing.changed),
     }

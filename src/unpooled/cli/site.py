@@ -27,30 +27,41 @@ def review(
     approve: Annotated[
         bool | None, typer.Option("--approve/--refuse", help="Decide without a prompt.")
     ] = None,
+    sites: Annotated[
+        Path | None,
+        typer.Option(
+            help="The list of all sites from the coordinator; by default sites.json beside the study file."
+        ),
+    ] = None,
     json: Json = False,
     debug: Debug = 0,
 ) -> None:
     """Show what a study asks of this site and what would leave it, then approve or refuse the study."""
     with reporting_errors(as_json=json, debug=debug):
-        from unpooled.cli.review import review_as_json, show_decision, show_review
+        from unpooled.cli.review import review_as_json, show_decision, show_review, show_sites
         from unpooled.diagnostics.review import review as reviewed
         from unpooled.methods.method import with_explicit_settings
         from unpooled.site.approval import Approvals
         from unpooled.site.folder import SiteFolder
+        from unpooled.site.known_sites import known_to, list_beside
         from unpooled.site.site import open_site
         from unpooled.study import read_study
 
         own = SiteFolder.read(folder)
         asked = with_explicit_settings(read_study(study))
+        listed = list_beside(study, sites)
         approvals = Approvals(own.approvals)
         found = reviewed(asked, open_site(own.name, own.source, asked, own.limits))
         if not json:
             show_review(found, approvals.standing(asked))
+            show_sites(own.name, listed)
             approve = typer.confirm("Approve?", default=None) if approve is None else approve
+        if approve:
+            known_to(own, asked, listed)
         if approve is not None:
-            approvals.decide(asked, approved=approve)
+            approvals.decide(asked, approved=approve, sites=listed)
         if json:
-            typer.echo(jsonlib.dumps(review_as_json(found, approvals.standing(asked))))
+            typer.echo(jsonlib.dumps(review_as_json(found, approvals.standing(asked), listed)))
         else:
             show_decision(found, bool(approve))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +29,13 @@ class Decision(BaseModel):
     """Distinguishes this decision from later ones on the same study."""
     study: dict[str, Any]
     """The study as it was reviewed, without its tables."""
+    sites: dict[str, str] | None = None
+    """The public identity of each site that may take part, this one included; None if none was given."""
+
+    @property
+    def identities(self) -> dict[str, bytes] | None:
+        sites = self.sites
+        return None if sites is None else {name: bytes.fromhex(one) for name, one in sites.items()}
 
 
 class Standing(NamedTuple):
@@ -48,12 +55,21 @@ class Approvals:
     def __init__(self, path: Path) -> None:
         self._path = Path(path)
 
-    def decide(self, study: Study, *, approved: bool) -> Decision:
-        """Record a decision, replacing an earlier one on the same study."""
+    def decide(self, study: Study, *, approved: bool, sites: Mapping[str, bytes] | None = None) -> Decision:
+        """Record a decision, replacing an earlier one on the same study.
+
+        `sites` are the public identities of all sites, which the custodian has compared.
+        """
         study = methods.with_explicit_settings(study)
         others = {key: decision for key, decision in self._read().items() if key != study.hash}
         when = datetime.now(UTC).isoformat(timespec="seconds")
-        decision = Decision(approved=approved, when=when, id=secrets.token_hex(8), study=_question(study))
+        decision = Decision(
+            approved=approved,
+            when=when,
+            id=secrets.token_hex(8),
+            study=_question(study),
+            sites=None if sites is None else {name: identity.hex() for name, identity in sites.items()},
+        )
         written = _DECISIONS.dump_json({**others, study.hash: decision}, indent=2)
         write_whole(self._path, written.decode() + "\n")
         return decision

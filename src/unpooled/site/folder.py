@@ -1,4 +1,4 @@
-"""A site's own folder: `site.toml` with the location of its table and its limits, approvals and ledger."""
+"""A site's own folder: `site.toml` (the location of its table, its limits), identity, approvals, ledger."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from unpooled.disclosure.limits import Limits
 from unpooled.disclosure.private_files import make_own_folder
 from unpooled.errors import ResultsError, StudyError, nearest
-from unpooled.site import ledger_files
+from unpooled.site import identity, ledger_files
 from unpooled.site.ledger_files import APPROVALS
 from unpooled.site.private_files import keeping, write_whole
 from unpooled.study import ALL_SITES, Source
@@ -86,7 +86,10 @@ class SiteFolder:
         reply_bytes: int = REPLY_BYTES,
         rehearsal: bool = False,
     ) -> SiteFolder:
-        """Create a site's folder with an empty ledger; a relative path is relative to the current folder."""
+        """Create a site's folder with a new identity and an empty ledger.
+
+        A relative path of the table is relative to the current folder.
+        """
         folder = Path(folder).absolute()
         data = _movable(resolved(source, Path.cwd(), name), folder)
         bounds = {**vars(limits), "reply_bytes": reply_bytes}
@@ -103,6 +106,7 @@ class SiteFolder:
             make_own_folder(folder)
         if not ledger_files.exists(folder / LEDGER):
             ledger_files.create(folder / LEDGER)
+        identity.create_identity(folder / identity.FILE)
         write_whole(folder / FILE, _written(content))
         return cls.read(folder)
 
@@ -120,6 +124,10 @@ class SiteFolder:
     @property
     def ledger(self) -> Path:
         return self.folder / LEDGER
+
+    @property
+    def identity(self) -> Path:
+        return self.folder / identity.FILE
 
     @property
     def approvals(self) -> Path:

@@ -33,9 +33,11 @@ from unpooled.protocol.messages import (
 )
 from unpooled.site.allowance import Allowances, budget_of, may_meet, spend
 from unpooled.site.answer import answer, hide
-from unpooled.site.approval import Approvals, permit
+from unpooled.site.approval import Approvals, Decision, permit
 from unpooled.site.duplicates import reopen, require_counted_once
 from unpooled.site.folder import SiteFolder
+from unpooled.site.identity import read_identity_key
+from unpooled.site.known_sites import known_to
 from unpooled.site.ledger import Ledger
 from unpooled.site.private_files import append
 from unpooled.site.session import LEAST_SITES, Party
@@ -84,7 +86,7 @@ class Gateway:
     def _permitted(self, study: Study, asked: Asked, question: Question) -> Message:
         approval = self._approvals.require(study)
         permit(study, question)
-        site = self._site(study, approval.id)
+        site = self._site(study, approval)
         require_counted_once(site, question)
         spent = self._allowances.read(study.hash)
         budget = budget_of(study, self._folder.study_bytes)
@@ -140,16 +142,18 @@ class Gateway:
             remedy='start the study again; to do without masks, have it reviewed with aggregation = "plain"',
         )
 
-    def _site(self, study: Study, approval: str) -> Site:
+    def _site(self, study: Study, approval: Decision) -> Site:
         """The table of this study, read once under each approval."""
-        if (study.hash, approval) not in self._open:
+        if (study.hash, approval.id) not in self._open:
+            known = known_to(self._folder, study, approval.identities)
             site = open_site(self._folder.name, self._folder.source, study, self._folder.limits)
-            spent = self._allowances.open(study.hash, approval, site.frame, self._ledger.key)
+            spent = self._allowances.open(study.hash, approval.id, site.frame, self._ledger.key)
             site.salt = None if self._folder.rehearsal else int(spent.salt, 16)
-            site.party = Party(self._folder.name, study.hash)
-            reopen(site, self._folder.folder, approval, spent.table, site.salt)
-            self._open = {(study.hash, approval): site}
-        return self._open[study.hash, approval]
+            identity = read_identity_key(self._folder.identity)
+            site.party = Party(self._folder.name, study.hash, identity, known)
+            reopen(site, self._folder.folder, approval.id, spent.table, site.salt)
+            self._open = {(study.hash, approval.id): site}
+        return self._open[study.hash, approval.id]
 
     def _record(self, study: Study, asked: Asked, question: Question, reply: Message) -> None:
         adopted = next((site.adopted for (name, _), site in self._open.items() if name == study.hash), None)

@@ -18,7 +18,10 @@ from unpooled.protocol.messages import Ask, Describe, Described, Refusal, Statis
 from unpooled.protocol.records import Parameters
 from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals
+from unpooled.site.fingerprint import fingerprint
 from unpooled.site.folder import SiteFolder
+from unpooled.site.identity import public_identity
+from unpooled.site.known_sites import SitesFile
 from unpooled.site.ledger import Ledger
 from unpooled.site.site import open_site
 from unpooled.study import Description, Source, read_study
@@ -40,8 +43,19 @@ def asked(study, tmp_path):
 def folder(study, tmp_path):
     """The folder of one of the study's sites."""
     source = Source(path=str(study.parent / "site1.csv"))
-    SiteFolder.create(tmp_path / "site1", "site1", source, limits=NONE)
+    own = SiteFolder.create(tmp_path / "site1", "site1", source, limits=NONE)
+    listed(tmp_path / "sites.json", site1=public_identity(own.identity), site2=OTHER)
     return tmp_path / "site1"
+
+
+OTHER = bytes(32)
+
+
+def listed(path, **identities):
+    """The coordinator's list of all sites."""
+    sites = {name: identity.hex() for name, identity in identities.items()}
+    path.write_text(SitesFile(consortium="lungs", sites=sites).model_dump_json())
+    return path
 
 
 def approvals(folder):
@@ -61,11 +75,15 @@ def test_a_review_says_what_is_asked_and_what_would_leave(folder, asked):
         "ridge: statistics",
         "any stage: gradient",
         "no refusals",
+        fingerprint(OTHER),
+        "site1 (this site)",
+        "Telephone the custodian of every other site",
         "Approve?",
         "approved: ",
     ):
         assert words in told.stdout, words
-    approvals(folder).require(read_study(asked))
+    pinned = approvals(folder).require(read_study(asked)).identities
+    assert pinned is not None and pinned["site2"] == OTHER
     assert "approved on" in run("review", asked, "--folder", folder, typed="y\n").stdout
 
 
@@ -111,6 +129,42 @@ def test_as_json_a_review_is_one_object_and_asks_nothing(folder, asked):
     assert decided["hash"] == found["hash"]
 
 
+def test_a_study_with_masks_is_not_approved_without_the_list_of_sites(folder, asked, tmp_path):
+    (tmp_path / "sites.json").rename(tmp_path / "elsewhere.json")
+    told = run("review", asked, "--folder", folder, typed="y\n")
+    assert told.exit_code == ApprovalError.exit_code and "no list of sites" in told.output
+    assert "ask the coordinator for sites.json" in told.output
+    assert not (folder / "approvals.json").exists()
+    assert run("review", asked, "--folder", folder, "--refuse").exit_code == 0
+    words = ("review", asked, "--folder", folder, "--approve")
+    assert run(*words, "--sites", tmp_path / "elsewhere.json").exit_code == 0
+    asked.write_text(asked.read_text() + '[privacy]\naggregation = "plain"\n')
+    assert run(*words).exit_code == 0
+
+
+WRONG_LISTS = {
+    "another identity of 'site1'": {"site1": bytes(31) + b"1", "site2": OTHER},
+    "no 'site1'": {"site2": OTHER},
+}
+
+
+@pytest.mark.parametrize("found", WRONG_LISTS)
+def test_a_list_without_the_sites_own_identity_is_refused(found, folder, asked, tmp_path):
+    listed(tmp_path / "sites.json", **WRONG_LISTS[found])
+    told = run("review", asked, "--folder", folder, "--approve")
+    assert told.exit_code == ApprovalError.exit_code and found in told.output
+    assert not (folder / "approvals.json").exists()
+
+
+@pytest.mark.parametrize("text", ["{", '{"consortium": "x", "sites": {"a": "00"}}', "twice"])
+def test_a_damaged_list_is_refused(text, folder, asked, tmp_path):
+    if text == "twice":
+        text = json.dumps({"consortium": "x", "sites": {"a": "00" * 32, "b": "00" * 32}})
+    (tmp_path / "sites.json").write_text(text)
+    told = run("review", asked, "--folder", folder, "--approve")
+    assert told.exit_code == 7 and "damaged" in told.output
+
+
 @pytest.fixture
 def several_kinds(tmp_path):
     """Write a study with columns of all kinds, and return the words that review it at its site."""
@@ -128,7 +182,8 @@ def several_kinds(tmp_path):
         }
     )
     table.to_csv(tmp_path / "north.csv", index=False)
-    SiteFolder.create(tmp_path / "north", "north", Source(path=str(tmp_path / "north.csv")))
+    own = SiteFolder.create(tmp_path / "north", "north", Source(path=str(tmp_path / "north.csv")))
+    listed(tmp_path / "sites.json", north=public_identity(own.identity))
 
     def write(method):
         incomplete = 'incomplete = ["smoking", "never"]\n' if method == "causal_fi" else ""
@@ -291,6 +346,7 @@ def test_no_value_of_a_row_is_told_or_kept(tmp_path):
         'id = "patient"\n[method]\nname = "fedci"\nstructure = "projection"\n'
     )
     own = SiteFolder.create(tmp_path / "north", "north", Source(path=str(tmp_path / "north.csv")))
+    listed(tmp_path / "sites.json", north=public_identity(own.identity))
     words = ("review", tmp_path / "study.toml", "--folder", own.folder, "--approve")
     told = "".join(result.output for result in (run(*words), run(*words, "--json")))
     study = read_study(tmp_path / "study.toml")

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from engines.stage import study, tables, written
+from engines.stage import approve_together, study, tables, written
 from unpooled.engines.remote import ATTEMPTS, Disconnected, RemoteEngine, Unreachable
 from unpooled.errors import ApprovalError, EngineError, ResultsError, SiteLost
 from unpooled.protocol.envelope import open_question
 from unpooled.protocol.messages import Describe, Described
-from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import Gateway
 from unpooled.site.ledger import entries
@@ -75,9 +74,8 @@ def disconnects(name: str, reply: bytes) -> bytes:
 def transport(tmp_path: Path) -> Fake:
     folders = {}
     for name, source in written(tmp_path, tables()).items():
-        own = SiteFolder.create(tmp_path / name, name, source)
-        Approvals(own.approvals).decide(STUDY, approved=True)
-        folders[name] = own.folder
+        folders[name] = SiteFolder.create(tmp_path / name, name, source).folder
+    approve_together(folders.values(), STUDY)
     return Fake(folders)
 
 
@@ -161,7 +159,7 @@ def test_a_site_that_restarts_with_another_table_under_a_new_approval_is_refused
     engine.exchange(QUESTION)
     del transport.open["south"]
     tables()["south"].head(100).to_parquet(tmp_path / "south.parquet")
-    Approvals(transport.folders["south"] / "approvals.json").decide(STUDY, approved=True)
+    approve_together(transport.folders.values(), STUDY)
     with pytest.raises(ResultsError, match="another table at: south"):
         engine.exchange(QUESTION)
 
@@ -170,7 +168,7 @@ def test_a_site_that_restarts_after_its_approval_was_withdrawn_refuses(transport
     engine = RemoteEngine(transport, STUDY)
     engine.exchange(QUESTION)
     del transport.open["south"]
-    Approvals(transport.folders["south"] / "approvals.json").decide(STUDY, approved=False)
+    approve_together([transport.folders["south"]], STUDY, approved=False)
     with pytest.raises(ApprovalError, match="south"):
         engine.exchange(QUESTION)
 

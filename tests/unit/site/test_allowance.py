@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from engines.stage import study, tables, written
+from engines.stage import approve_together, study, tables, written
 from unpooled.coordinator.run import run_study
 from unpooled.disclosure.limits import Limits
 from unpooled.engines.in_process import InProcess, open_sites
@@ -46,7 +46,6 @@ from unpooled.site.allowance import (
     theta_of,
 )
 from unpooled.site.answer import answer
-from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import CONSTANT, Gateway
 from unpooled.site.site import open_site
@@ -89,7 +88,7 @@ def own(tmp_path: Path) -> SiteFolder:
 
 
 def approve(own: SiteFolder, asked: Study = STUDY) -> None:
-    Approvals(own.approvals).decide(asked, approved=True)
+    approve_together([own.folder], asked)
 
 
 def ask(gateway: Gateway, question: Question, asked: Study = STUDY, number: int = 1) -> Message:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from engines.stage import study, tables, written
+from engines.stage import approve_together, study, tables, written
 from unpooled import errors
 from unpooled.disclosure.limits import Limits
 from unpooled.errors import MessageError, UnpooledError
@@ -28,7 +28,6 @@ from unpooled.protocol.messages import (
 )
 from unpooled.protocol.records import Parameters
 from unpooled.site.allowance import Spent
-from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import CONSTANT, Gateway
 from unpooled.site.ledger import entries, verify
@@ -52,7 +51,7 @@ def asked(own: SiteFolder, envelope: bytes) -> Message:
 
 
 def approved(own: SiteFolder) -> SiteFolder:
-    Approvals(own.approvals).decide(STUDY, approved=True)
+    approve_together([own.folder], STUDY)
     return own
 
 
@@ -82,7 +81,7 @@ def test_nothing_is_answered_before_an_approval_or_after_it_was_taken_back(tmp_p
     kinds = []
     for decision in (None, True, False):
         if decision is not None:
-            Approvals(own.approvals).decide(STUDY, approved=decision)
+            approve_together([own.folder], STUDY, approved=decision)
         reply = decode(open_reply(gateway.answer(sealed()), sealed(), "north").reply)
         kinds.append(getattr(reply, "kind", type(reply).__name__))
     assert kinds == ["ApprovalError", "Described", "ApprovalError"]

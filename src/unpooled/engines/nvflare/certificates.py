@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 from unpooled.engines.nvflare.consortium import read_identity
 from unpooled.errors import EngineError
 
-_NEW_KIT = "ask the coordinator for a new kit"
+_NEW_KIT = "ask the coordinator for a new invitation, and join again in a new folder"
 _NOT_YET_VALID, _EXPIRED = 9, 10
 """OpenSSL's codes."""
 
@@ -27,25 +27,31 @@ class _Rejected(Exception):
 
 def check_kit(kit: str | Path) -> None:
     """Raise unless a kit's certificate is valid now, issued by the kit's authority, and matches its key."""
-    certificate_file, key_file, root_file = _files(Path(kit))
-    certificate, root = _certificate(certificate_file), _certificate(root_file)
-    _require_valid_now("this kit's", certificate)
-    _require_valid_now("the consortium's", root)
+    certificate, key, root = _files(Path(kit))
+    require_issued_to(_certificate(certificate), root, key, "a kit")
+
+
+def require_issued_to(certificate: x509.Certificate, root_file: Path, key_file: Path, what: str) -> None:
+    """Raise unless a certificate is valid now, issued by this root, and for this key."""
+    root = _certificate(root_file)
+    require_valid_now("this site's" if what == "the admission" else "this kit's", certificate)
+    require_valid_now("the consortium's", root)
     try:
         certificate.verify_directly_issued_by(root)
     except (ValueError, TypeError, InvalidSignature):
         raise EngineError(
-            "a kit's certificate must be issued by the kit's own authority",
-            found=f"one issued by another authority: {certificate_file}",
-            remedy="do not mix the files of two kits; unpack the kit again",
+            f"the certificate of {what} must be issued by the authority of the invitation",
+            found="one issued by another authority",
+            remedy="do not mix the files of two consortia; if nobody has, this may be an attack: "
+            "telephone the coordinator",
         ) from None
     if _public(key_file) != certificate.public_key().public_bytes(
         Encoding.DER, PublicFormat.SubjectPublicKeyInfo
     ):
         raise EngineError(
-            "a kit's key must match its certificate",
+            f"the certificate of {what} must be for the key that was made here",
             found=f"the key of another certificate: {key_file}",
-            remedy="do not mix the files of two kits; unpack the kit again",
+            remedy="ask the coordinator to admit the request that is in this folder",
         )
 
 
@@ -109,7 +115,7 @@ def _reason(error: Exception, host: str, timeout: float) -> tuple[str, str]:
         case ssl.SSLCertVerificationError(verify_code=code) if code == _EXPIRED:
             return (
                 "the coordinator's certificate has expired",
-                "ask the coordinator for new kits for all parties",
+                "ask the coordinator for a new consortium",
             )
         case ssl.SSLCertVerificationError(verify_code=code) if code == _NOT_YET_VALID:
             return "the coordinator's certificate is not valid yet", "compare the clocks of both machines"
@@ -137,7 +143,7 @@ def _files(kit: Path) -> tuple[Path, Path, Path]:
     return startup / f"{kind}.crt", startup / f"{kind}.key", startup / "rootCA.pem"
 
 
-def _require_valid_now(whose: str, certificate: x509.Certificate) -> None:
+def require_valid_now(whose: str, certificate: x509.Certificate) -> None:
     now = datetime.now(UTC)
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now < first:
@@ -152,6 +158,16 @@ def _require_valid_now(whose: str, certificate: x509.Certificate) -> None:
             found=f"it expired on {last:%Y-%m-%d %H:%M} UTC",
             remedy=_NEW_KIT,
         )
+
+
+def read_certificate(text: bytes, what: str) -> x509.Certificate:
+    """A certificate that somebody has sent."""
+    try:
+        return x509.load_pem_x509_certificate(text)
+    except ValueError:
+        raise EngineError(
+            f"{what} must be a certificate", found="something else", remedy="ask for the file again"
+        ) from None
 
 
 def _certificate(path: Path) -> x509.Certificate:

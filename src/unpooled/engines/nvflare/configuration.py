@@ -18,6 +18,7 @@ EXECUTOR = "unpooled.engines.nvflare.executor.Executor"
 EXECUTORS = [{"tasks": ["*"], "executor": {"path": EXECUTOR, "args": {}}}]
 """The only executors that a site accepts in a job."""
 _RESTRICTIONS = "unpooled.engines.nvflare.executor.RestrictedClient"
+_DOORKEEPER = "unpooled.engines.nvflare.doorkeeper.Doorkeeper"
 _JOB_VALIDATOR = "unpooled.engines.nvflare.executor.StudyJobValidator"
 
 TASK, QUESTION, REPLY = "unpooled.ask", "unpooled.question", "unpooled.reply"
@@ -25,6 +26,9 @@ TASK, QUESTION, REPLY = "unpooled.ask", "unpooled.question", "unpooled.reply"
 
 STORAGE = "UNPOOLED_STORAGE"
 """The environment variable that names the folder of a server's jobs and snapshots."""
+
+SECOND = "second_processes.log"
+"""The file of a server that names sites of which a second process was refused."""
 
 HEARTBEAT_TIMEOUT = 10
 """Seconds without a heartbeat after which the server considers a site disconnected."""
@@ -173,6 +177,7 @@ def _server_resources() -> dict[str, object]:
             "args": {"uri_root": "/", "storage": snapshots},
         },
         "components": [
+            _component("doorkeeper", _DOORKEEPER),
             _component("job_scheduler", scheduler, max_jobs=4),
             _component("job_manager", "nvflare.apis.impl.job_def_manager.SimpleJobDefManager", **jobs),
             _component("job_store", files),

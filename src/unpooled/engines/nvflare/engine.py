@@ -7,7 +7,6 @@ transport then submits another job, and the engine prepares the sites and asks i
 from __future__ import annotations
 
 import io
-import json
 import logging
 import socket
 import tempfile
@@ -23,9 +22,9 @@ from unpooled.engines.channel import Channel
 from unpooled.engines.nvflare.configuration import write_job
 from unpooled.engines.nvflare.consortium import LEAD
 from unpooled.engines.nvflare.controller import Request, decode_response
-from unpooled.engines.nvflare.kits import CONSORTIUM
+from unpooled.engines.nvflare.kits import read_own_consortium
 from unpooled.engines.remote import Disconnected, Notify, RemoteEngine, Unreachable, silent
-from unpooled.errors import EngineError, ResultsError, SiteLost
+from unpooled.errors import EngineError, SiteLost
 from unpooled.study import Study
 
 CONNECTED_WITHIN = 12.0
@@ -189,12 +188,5 @@ def connected(visit: Session) -> set[str]:
 
 
 def members(coordinator: Path) -> tuple[str, ...]:
-    """Every site that has a kit of this coordinator, in the consortium's order."""
-    try:
-        return tuple(json.loads((coordinator / CONSORTIUM).read_text(encoding="utf-8"))["sites"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ResultsError(
-            "a coordinator's folder must hold its consortium and its kit",
-            found=f"no coordinator in {coordinator}",
-            remedy="make one with `unpooled coordinator create consortium.toml`, or give its folder",
-        ) from None
+    """Every site of this coordinator's consortium, in its order."""
+    return tuple(read_own_consortium(Path(coordinator)).sites)

@@ -30,6 +30,8 @@ HEARTBEAT_INTERVAL = 2
 """Seconds between two heartbeats of a site."""
 
 _APPS = "nvflare.private.fed.app"
+_REJECTED = b"registration rejected: register_client unauthenticated"
+"""What NVIDIA FLARE logs if the server's doorkeeper refuses a site."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,21 @@ class Party:
 
     process: subprocess.Popen[bytes]
     folder: Path
+    logged: int = 0
+    """Bytes of the log before it was started."""
 
     @property
     def log(self) -> Path:
         """The output of it and of its job processes."""
         return self.folder / LOG
+
+    @property
+    def refused(self) -> bool:
+        """Whether the server refused a site because another process with its key is connected."""
+        with suppress(OSError), self.log.open("rb") as file:
+            file.seek(self.logged)
+            return _REJECTED in file.read()
+        return False
 
     @property
     def alive(self) -> bool:
@@ -130,6 +142,7 @@ def _start(folder: Path, kind: str, settings: list[str], environment: dict[str, 
     command = [sys.executable, "-u", "-m", __name__]
     command += [f"{_APPS}.{kind}.{kind}_train", "-m", str(folder), "-s", f"fed_{kind}.json"]
     command += ["--set", "secure_train=true", "config_folder=config", *settings]
+    logged = (folder / LOG).stat().st_size if (folder / LOG).exists() else 0
     with os.fdopen(os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as output:
         process = subprocess.Popen(
             command,
@@ -141,7 +154,7 @@ def _start(folder: Path, kind: str, settings: list[str], environment: dict[str, 
             start_new_session=True,
             umask=0o077,
         )
-    return Party(process, folder)
+    return Party(process, folder, logged)
 
 
 def _require_plain(folder: Path) -> None:

@@ -8,9 +8,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from unpooled.engines.nvflare.admission import (
+    KIT,
+    Admission,
+    Invitation,
+    Request,
+    accept,
+    read_file,
+    request,
+)
 from unpooled.engines.nvflare.consortium import Consortium
 from unpooled.engines.nvflare.engine import Remote
-from unpooled.engines.nvflare.kits import KIT, Kits, create, unpack
+from unpooled.engines.nvflare.kits import Kits, admit, admitted_sites, create
 from unpooled.engines.nvflare.processes import Party, start_server, start_site, wait_until_listening
 from unpooled.methods.method import with_explicit_settings
 from unpooled.site.approval import Approvals
@@ -32,6 +41,14 @@ class Rehearsal:
         return Remote(self.kits.coordinator, timeout)
 
 
+def enter(kits: Kits, own: SiteFolder, *, replace: bool = False) -> Path:
+    """Join, admit and accept, where one person is the coordinator and the site; returns the site's kit."""
+    invitation = read_file(kits.invitations[own.name], Invitation)
+    admitted = admit(kits.coordinator, read_file(request(invitation, own), Request), replace=replace)
+    accept(read_file(admitted.path, Admission), own)
+    return own.folder / KIT
+
+
 @contextmanager
 def rehearsal(study: Study, sources: Mapping[str, Source], folder: Path) -> Iterator[Rehearsal]:
     """Provision all parties, approve the study at every site and start them; stop them at the end."""
@@ -41,9 +58,10 @@ def rehearsal(study: Study, sources: Mapping[str, Source], folder: Path) -> Iter
     kits = create(consortium, folder / "consortium")
     folders = {name: folder / name for name in sources}
     for name, source in sources.items():
-        own = SiteFolder.create(folders[name], name, source, rehearsal=True)
-        unpack(kits.sites[name], folders[name] / KIT)
-        Approvals(own.approvals).decide(with_explicit_settings(study), approved=True)
+        enter(kits, SiteFolder.create(folders[name], name, source, rehearsal=True))
+    for name in sources:
+        own, known = SiteFolder.read(folders[name]), admitted_sites(kits.coordinator)
+        Approvals(own.approvals).decide(with_explicit_settings(study), approved=True, sites=known)
     with ExitStack() as started:
         server = start_server(kits.server)
         started.callback(server.stop)
