@@ -21,10 +21,10 @@ from unpooled.coordinator.journal import read_lines
 from unpooled.coordinator.replay import replay, unlike
 from unpooled.coordinator.result import StudyResult
 from unpooled.coordinator.run import Fitted
-from unpooled.effects.summary import combine
 from unpooled.errors import ResultsError, StudyError
 from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.messages import Question
+from unpooled.protocol.records import combine
 from unpooled.study import Study
 
 

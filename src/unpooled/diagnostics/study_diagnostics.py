@@ -26,7 +26,7 @@ from unpooled.diagnostics.heterogeneity import (
 from unpooled.diagnostics.overlap import extreme, histogram, outside_support, weights
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.disclosure.withheld import withheld
-from unpooled.effects.summary import combine, interval
+from unpooled.effects.summary import interval
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import FitError, StudyError
 from unpooled.methods import method as methods
@@ -34,7 +34,7 @@ from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.diagnostics.balance import regressors
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.records import Check, Scaling
+from unpooled.protocol.records import Check, Scaling, combine
 from unpooled.study import Schema, Study
 
 

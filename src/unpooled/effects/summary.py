@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from unpooled.protocol.records import combine
+
 
 def moments(draws: np.ndarray) -> dict[str, float]:
     """The first four moments of one effect's draws (excess kurtosis, which is 0 for a normal)."""
@@ -36,17 +38,6 @@ def interval(draws: np.ndarray, alpha: float = 0.05) -> tuple[np.ndarray, np.nda
     """Equal-tailed interval over the draws (the first axis)."""
     lower, upper = np.quantile(draws, [alpha / 2.0, 1.0 - alpha / 2.0], axis=0)
     return lower, upper
-
-
-def combine(site_draws: np.ndarray, counts: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Overall ATE draws [*K]: the mean of the site draws [*K, m], weighted by size, draw by draw.
-
-    Without effects by site there is one column, with those of all sites together.
-    """
-    if site_draws.shape[-1] == 1:
-        return site_draws[..., 0]
-    weights = np.asarray(counts, dtype=float)
-    return site_draws @ (weights / weights.sum())
 
 
 def table(

@@ -21,12 +21,13 @@ from unpooled.coordinator.run import Watcher, adoption, run_study
 from unpooled.data import Table
 from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, checks_of, failed, of_result
 from unpooled.disclosure.limits import NONE, Limits
-from unpooled.effects.summary import combine, interval, table
+from unpooled.effects.summary import interval, table
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import FailedCheckWarning, StudyError, nearest
 from unpooled.estimators.parameters import WithParameters
 from unpooled.methods import method as methods
 from unpooled.protocol.engine import RemoteSites
+from unpooled.protocol.records import combine
 from unpooled.site.effects import conditional_effects, conformal_interval, individual_effects
 from unpooled.site.site import Site
 from unpooled.study import Study

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
@@ -77,6 +78,17 @@ class AverageEffects(Record):
 
     def scaled(self, scale: float) -> AverageEffects:
         return AverageEffects(self.sample * scale, self.population * scale)
+
+
+def combine(site_draws: np.ndarray, counts: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Overall ATE draws [*K]: the mean of the site draws [*K, m], weighted by size, draw by draw.
+
+    Without effects by site there is one column, with those of all sites together.
+    """
+    if site_draws.shape[-1] == 1:
+        return site_draws[..., 0]
+    weights = np.asarray(counts, dtype=float)
+    return site_draws @ (weights / weights.sum())
 
 
 @dataclass(frozen=True)

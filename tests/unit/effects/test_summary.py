@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from unpooled.effects.summary import combine, interval, moments, table
+from unpooled.effects.summary import interval, moments, table
+from unpooled.protocol.records import combine
 
 RNG = np.random.default_rng(6)
 DRAWS = RNG.gamma(2.0, size=(500, 3))

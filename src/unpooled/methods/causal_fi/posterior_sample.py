@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from unpooled.effects.summary import combine
 from unpooled.methods.causal_fi import importance
 from unpooled.methods.causal_fi.chain import Chain, Sizes
 from unpooled.methods.causal_fi.sampler import AugmentationSampler
 from unpooled.methods.causal_fi.structures import BendStructure
 from unpooled.models.chain_checks import Mixing, measure, required_draws
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.records import AverageEffects, Draws
+from unpooled.protocol.records import AverageEffects, Draws, combine
 
 SETTLING = 6
 """Rounds of burn-in with the chosen structure."""
