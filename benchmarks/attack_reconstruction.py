@@ -38,9 +38,10 @@ from unpooled.coordinator.run import run_study
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.methods.method import with_settings
-from unpooled.protocol.messages import Ask, Question, Replies, Reply, Together
+from unpooled.protocol.messages import Ask, Question, Replies, Reply, Statistics, Together
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Bounds, Stage
 from unpooled.site.site import Adoption
 
 VICTIM, COLUMNS = "victim", ("a", "b", "c")
@@ -101,11 +102,25 @@ class Known(NamedTuple):
     returned: np.ndarray
 
 
-def known(adoption: Adoption, heard: Heard, stage: str, most: int) -> Known | None:
+class OwnNumbers(Stage):
+    """What is seen of a site alone if sums are masked."""
+
+    stage: Stage
+
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        return Statistics(per_site=self.stage.statistics(parameters, rows).per_site)
+
+    def bounds(self) -> Bounds:
+        return self.stage.bounds()
+
+
+def known(adoption: Adoption, heard: Heard, stage: str, most: int, *, masked: bool) -> Known | None:
     """Up to `most` of the questions to a stage, spread over the study."""
     found = []
+    if masked:
+        heard = [(ask, replace(reply, summed={})) for ask, reply in heard]
     for ask, reply in heard:
-        if ask.stage != stage:
+        if ask.stage != stage or not jax.tree.leaves(reply):
             continue
         for index in range(len(jax.tree.leaves(reply)[0])):
             pair = jax.tree.map(lambda leaf, i=index: np.asarray(leaf)[i], (ask.parameters, reply))
@@ -118,7 +133,8 @@ def known(adoption: Adoption, heard: Heard, stage: str, most: int) -> Known | No
     chosen = np.unique(np.linspace(0, len(found) - 1, min(most, len(found))).astype(int))
     parameters = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *[found[i][0] for i in chosen])
     print(f"{stage}: {len(chosen)} of {len(found)} θ, {len(found[0][1])} numbers each")
-    return Known(adoption.stages[stage], parameters, np.stack([found[i][1] for i in chosen]))
+    own = OwnNumbers(adoption.stages[stage]) if masked else adoption.stages[stage]
+    return Known(own, parameters, np.stack([found[i][1] for i in chosen]))
 
 
 def at_random(part: Known, rows: Rows, count: int, rng: np.random.Generator) -> Known:
@@ -353,13 +369,19 @@ def main() -> None:
     parser.add_argument(
         "--random", action="store_true", help="θ drawn within the bounds, not the honest ones"
     )
+    parser.add_argument(
+        "--masked", action="store_true", help="sums are masked: only numbers by site are seen"
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     print("people | limits | steps | within 0.01 sd | within 0.1 sd | guessing: marginals | normal")
     for people in options.people:
         limits = LIMITS[options.limits]
         adoption, heard = transcript(people, limits, options.method, options.settings, options.seed)
-        found = [known(adoption, heard, stage, options.questions) for stage in options.stages]
+        found = [
+            known(adoption, heard, stage, options.questions, masked=options.masked)
+            for stage in options.stages
+        ]
         parts = [part for part in found if part is not None]
         if options.random:
             rng = np.random.default_rng(options.seed + 2)

@@ -17,7 +17,7 @@ from typing import Protocol, Self
 from unpooled.coordinator.aggregate import aggregate
 from unpooled.coordinator.checkpoint import require_same
 from unpooled.engines.secure_sums import Scales, meet, too_large
-from unpooled.errors import EngineError, MessageError, SiteLost
+from unpooled.errors import EngineError, MessageError, ResultsError, SiteLost
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
 from unpooled.protocol.envelope import Asked, open_reply
@@ -89,6 +89,7 @@ class RemoteEngine:
         self._preparation: list[tuple[Question, dict[str, Reply]]] = []
         self._unprepared: set[str] = set()
         self._met = False
+        self._marks: dict[str, bytes] = {}
         self._scales = self._new_scales()
 
     def __enter__(self) -> Self:
@@ -156,10 +157,17 @@ class RemoteEngine:
             return {name: answered[name][0] for name in self._sites}
 
         try:
-            meet(exchange, self._sites)
+            marks = meet(exchange, self._sites)
         except _Incomplete:
             return False
-        self._met = True
+        changed = [name for name, mark in marks.items() if self._marks.get(name, mark) != mark]
+        if changed:
+            raise ResultsError(
+                "a study must find the same tables as before",
+                found=f"another table at: {', '.join(changed)}",
+                remedy="restore the earlier tables, or start the study again in a new results folder",
+            )
+        self._marks, self._met = marks, True
         return True
 
     def _new_scales(self) -> Scales | None:

@@ -17,10 +17,11 @@ from unpooled.protocol.messages import Adopt, Introduce, Meet, Question, Reply, 
 Exchange = Callable[[Question], Mapping[str, Reply]]
 
 
-def meet(exchange: Exchange, sites: tuple[str, ...]) -> None:
-    """Let the sites exchange keys, and refuse two sites with the same table."""
+def meet(exchange: Exchange, sites: tuple[str, ...]) -> dict[str, bytes]:
+    """Let the sites exchange keys, and refuse two sites with the same table; the marks of the tables."""
     introductions = _each(exchange(Introduce(sites)))
-    tags = {site: one.tags for site, one in _each(exchange(Meet(introductions))).items()}
+    met = _each(exchange(Meet(introductions)))
+    tags = {site: one.tags for site, one in met.items()}
     for place, site in enumerate(sites):
         for other in sites[place + 1 :]:
             if tags[site].get(other, b"") == tags[other].get(site):
@@ -29,6 +30,7 @@ def meet(exchange: Exchange, sites: tuple[str, ...]) -> None:
                     found=f"sites '{site}' and '{other}' have the same table",
                     remedy="check that the same table was not given twice",
                 )
+    return {site: one.mark for site, one in met.items()}
 
 
 def _each(replies: Mapping[str, Reply]) -> dict[str, Any]:

@@ -169,11 +169,15 @@ class Introduction(Reply):
 
 @dataclass(frozen=True)
 class Met(Reply):
-    """Reveals: whether two sites have the same table, and nothing else about it."""
+    """Reveals: whether two sites have the same table, whether it has changed, and nothing else about it."""
 
-    reveals: ClassVar[str] = "whether another site has the same table; nothing else about it"
+    reveals: ClassVar[str] = (
+        "whether the table has changed or another site has the same; nothing else about it"
+    )
     tags: dict[str, bytes]
     """By other site: a tag of the own table that only these two sites can compute."""
+    mark: bytes
+    """A tag of the own table that only this site can compute, the same in every run."""
 
 
 @dataclass(frozen=True)

@@ -102,8 +102,9 @@ def _answer(site: Site, question: Message) -> Reply:
         case Introduce(sites):
             return _party(site).introduce(sites)
         case Meet(introductions):
-            site.session = _party(site).meet(introductions)
-            return Met(site.session.tags(table_digest(site)))
+            party, table = _party(site), table_digest(site)
+            site.session = party.meet(introductions)
+            return Met(site.session.tags(table), party.mark(table))
         case CountKeys() | BlindKeys() | RaiseKeys() | FinishKeys() | HashKeys() | LeaveOut():
             return answer_about_people(site, question)
         case Describe():

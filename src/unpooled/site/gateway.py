@@ -90,10 +90,11 @@ class Gateway:
         require_counted_once(site, question)
         spent = self._allowances.read(study.hash)
         budget = budget_of(study, self._folder.study_bytes)
-        if isinstance(question, Introduce):
-            self._allowances.write(study.hash, may_meet(spent, budget, question.sites))
         if isinstance(question, Introduce | Meet):
-            return _answered(site, question, asked.round, None)
+            reply = _answered(site, question, asked.round, None)
+            if isinstance(question, Introduce):
+                self._allowances.write(study.hash, may_meet(spent, budget, question.sites))
+            return reply
         scale = self._scale(study, site, question, asked)
         digest = hashlib.sha256(asked.question).hexdigest()
         current = "" if site.adopted is None else site.adopted.question

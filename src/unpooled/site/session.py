@@ -76,6 +76,10 @@ class Party:
         self._made = None  # one key, one session
         return Session(self.name, run, secrets)
 
+    def mark(self, table: bytes) -> bytes:
+        """A tag of the own table for nobody else, which shows whether a restarted site has another one."""
+        return hmac.digest(self.identity.private_bytes_raw(), b"unpooled table" + table, "sha256")
+
     def _require_sites(self, sites: tuple[str, ...]) -> None:
         named = isinstance(sites, tuple) and all(isinstance(name, str) for name in sites)
         if not named or len(set(sites)) != len(sites) or self.name not in sites:

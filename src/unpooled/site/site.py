@@ -72,9 +72,10 @@ class Site:
 
 
 def table_digest(site: Site) -> bytes:
-    """A digest of the site's table that does not depend on the order of its rows."""
+    """A digest of the site's table with all rows that does not depend on their order."""
+    table = site.table if site.duplicates is None else site.duplicates.table
     total, rows = 0, 0
-    for frame in frames(site.table):
+    for frame in frames(table):
         digests: pd.Series = pd.util.hash_pandas_object(frame, index=False)  # pyright: ignore[reportAttributeAccessIssue]
         total += int(digests.to_numpy().sum(dtype=np.uint64))
         rows += len(frame)
