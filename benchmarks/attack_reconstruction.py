@@ -369,9 +369,7 @@ def main() -> None:
     parser.add_argument(
         "--random", action="store_true", help="θ drawn within the bounds, not the honest ones"
     )
-    parser.add_argument(
-        "--masked", action="store_true", help="sums are masked: only numbers by site are seen"
-    )
+    parser.add_argument("--masked", action="store_true", help="only what masks leave by site")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     print("people | limits | steps | within 0.01 sd | within 0.1 sd | guessing: marginals | normal")

@@ -63,7 +63,7 @@ def groups(heard: list[tuple[Message, Message]]) -> Iterator[np.ndarray]:
     scaling = next((question.scaling for question, _ in heard if isinstance(question, Adopt)), None)
     for question, reply in heard:
         if isinstance(question, Summarise) and question.centre is not None and isinstance(reply, Summary):
-            whole = _of_summary(question.centre.complete, reply.sums)
+            whole = _of_summary(question.centre.complete, reply)
             yield whole
         parts = (
             zip(question.questions, reply.replies, strict=True)
@@ -83,9 +83,9 @@ def groups(heard: list[tuple[Message, Message]]) -> Iterator[np.ndarray]:
                         yield whole - found
 
 
-def _of_summary(centre: np.ndarray, sums: dict[str, Any]) -> np.ndarray:
+def _of_summary(centre: np.ndarray, told: Summary) -> np.ndarray:
     """The products from those of deviations from a centre; the outcome is last and left out."""
-    count, total, cross = sums["count"], np.asarray(sums["sum"]), np.asarray(sums["cross"])
+    count, total, cross = told.people, np.asarray(told.sums["sum"]), np.asarray(told.sums["cross"])
     whole = cross + np.outer(total, centre) + np.outer(centre, total) + count * np.outer(centre, centre)
     first = np.append(count, (total + count * centre)[:-1])
     return np.block([[first[:1], first[None, 1:]], [first[1:, None], whole[:-1, :-1]]])
