@@ -31,7 +31,6 @@ from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.client_engine import ClientEngine
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 from nvflare.private.fed.utils.app_authz import AppAuthzService
-from engines.stage import kit_of
 from unpooled.engines.nvflare.configuration import write_job
 from unpooled.engines.nvflare.executor import RestrictedClient, StudyJobValidator
 

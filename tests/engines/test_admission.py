@@ -66,7 +66,7 @@ def changed(asked: Request, **parts: Any) -> Request:
 
 
 def private(folder: Path) -> list[bytes]:
-    """Private keys below a folder: as files hold them, and their secret numbers in every usual spelling."""
+    """Private keys below a folder: as lines of a file, raw and in hexadecimal."""
     found: list[bytes] = []
     for path in folder.rglob("*.key"):
         content = path.read_bytes()
@@ -75,7 +75,7 @@ def private(folder: Path) -> list[bytes]:
             assert isinstance(key, rsa.RSAPrivateKey)
             numbers = key.private_numbers()
             secrets = [number.to_bytes(256).lstrip(b"\0") for number in (numbers.d, numbers.p, numbers.q)]
-            found += [b"".join(content.split(b"\n")[1:3]), *secrets]
+            found += [*(line for line in content.split(b"\n") if len(line) == 64), *secrets]
         else:
             secrets = [content]
             found.append(content)
@@ -110,6 +110,7 @@ def test_no_private_key_leaves_the_machine_on_which_it_was_made(kits: Kits, tmp_
     secrets = private(north.own.folder)
     assert len(secrets) >= 6
     sent = [north.path, *kits.invitations.values(), *(kits.coordinator.parent / "admissions").iterdir()]
+    assert not any(b"PRIVATE" in path.read_bytes() for path in sent)
     for content in (*held.values(), *(path.read_bytes() for path in sent)):
         assert not any(secret in content for secret in secrets)
     theirs = private(kits.coordinator)
