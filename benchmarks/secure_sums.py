@@ -43,9 +43,9 @@ def measured(count: int, kilobytes: int, rounds: int) -> str:
     seconds, added = [], []
     for number in range(1, rounds + 1):
         start = time.perf_counter()
-        hidden = first.hide(reply, question, number, scale)
+        hidden = first.hide(reply, question, number, scale, PEOPLE)
         seconds.append(time.perf_counter() - start)
-    replies = {one.name: one.hide(reply, question, rounds, scale) for one in (first, *others)}
+    replies = {one.name: one.hide(reply, question, rounds, scale, PEOPLE) for one in (first, *others)}
     for _ in range(3):
         start = time.perf_counter()
         total = aggregate(replies)

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from engines.stage import approve_together
 from unpooled.coordinator.duplicates import leave_out_copies
 from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Asked, open_reply
 from unpooled.protocol.messages import CountKeys, FinishKeys, LeaveOut, RaiseKeys, Refusal, SiteReplies
 from unpooled.site import points
-from unpooled.site.approval import Approvals
 from unpooled.site.duplicates import DOMAIN
 from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import Gateway
@@ -39,20 +39,21 @@ class Sites:
                 outcome="y",
                 covariates=["x"],
                 id="number",
-                privacy={"duplicates": duplicates},
+                privacy={"duplicates": duplicates, "aggregation": "plain"},
                 method={"name": "aipw"},
             )
         )
         rng = np.random.default_rng(0)
-        self.doors: dict[str, Gateway] = {}
+        made: list[Path] = []
         for place, name in enumerate(("north", "south", "east")):
             numbers = 500_000_000 + rng.choice(2000, 200, replace=False)
             table = pd.DataFrame({"number": numbers, "x": rng.normal(size=200), "w": np.arange(200) % 2})
             table.assign(y=rng.normal(size=200)).to_parquet(root / f"{place}.parquet")
             own = SiteFolder.create(root / name, name, Source(path=str(root / f"{place}.parquet")))
             (own.folder / "duplicates.key").write_bytes(SHARED_KEY)
-            Approvals(own.approvals).decide(self.study, approved=True)
-            self.doors[name] = Gateway(own.folder)
+            made.append(own.folder)
+        approve_together(made, self.study)
+        self.doors = {folder.name: Gateway(folder) for folder in made}
         self.round = 0
         self.questions: list[Any] = []
         self.received: list[Any] = []

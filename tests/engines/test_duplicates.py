@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from attacks.honest import rewrite
+from engines.stage import approve_together
 from unpooled.cli.audit import opened
 from unpooled.coordinator.audit import audit
 from unpooled.coordinator.checkpoint import read_rounds
@@ -37,7 +38,6 @@ from unpooled.protocol.messages import (
     Refusal,
 )
 from unpooled.report.results import CHECKPOINT, JOURNAL, RESULT, write_results
-from unpooled.site.approval import Approvals
 from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import Gateway
 from unpooled.site.ledger import verify
@@ -65,9 +65,8 @@ def folders(root: Path, *studies: Study, **more: Any) -> dict[str, Path]:
     for name, table in tables().items():
         table.to_parquet(root / f"{name}.parquet")
         own = SiteFolder.create(root / name, name, Source(path=str(root / f"{name}.parquet")), **more)
-        for one in studies or (study(),):
-            Approvals(own.approvals).decide(one, approved=True)
         made[name] = own.folder
+    approve_together(made.values(), *(studies or (study(),)))
     return made
 
 
@@ -200,9 +199,8 @@ def test_a_whole_study_can_be_asked_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(first.ate_draws(), second.ate_draws())
 
 
-@pytest.mark.parametrize("aggregation", ["plain", "secure"])
-def test_rows_left_out_because_of_a_lost_site_come_back(tmp_path: Path, aggregation: str) -> None:
-    asked = study(min_sites=2, privacy={"aggregation": "plain"} if aggregation == "plain" else {})
+def test_rows_left_out_because_of_a_lost_site_come_back(tmp_path: Path) -> None:
+    asked = study(min_sites=2, privacy={"aggregation": "plain"})
     where = folders(tmp_path, asked)
     transport = Here(where)
 
@@ -233,6 +231,10 @@ def test_processes_find_people_too(tmp_path: Path) -> None:
     assert found is not None and found.overlaps == {("north", "south"): 30, ("south", "east"): 30}
 
 
+ASKED_ALONE = study(privacy={"aggregation": "plain"})
+"""A study in which one site may be asked without the others."""
+
+
 class Door:
     """Asks one gateway anything."""
 
@@ -247,9 +249,9 @@ class Door:
 
 
 def test_a_site_searches_once_with_the_lists_that_were_announced(tmp_path: Path) -> None:
-    door = Door(folders(tmp_path)["south"], study())
-    assert isinstance(door.ask(Describe(study().columns)), Refusal), "before people are counted once"
-    size = door.ask(CountKeys(study().columns)).size
+    door = Door(folders(tmp_path, ASKED_ALONE)["south"], ASKED_ALONE)
+    assert isinstance(door.ask(Describe(ASKED_ALONE.columns)), Refusal), "before people are counted once"
+    size = door.ask(CountKeys(ASKED_ALONE.columns)).size
     sizes = {"north": size, "south": size, "east": size}
     assert isinstance(door.ask(BlindKeys({**sizes, "south": size + 8})), Refusal)
     points = door.ask(BlindKeys(sizes)).points
@@ -268,8 +270,8 @@ def test_a_site_searches_once_with_the_lists_that_were_announced(tmp_path: Path)
 
 
 def test_a_site_raises_each_list_once(tmp_path: Path) -> None:
-    door = Door(folders(tmp_path)["south"], study())
-    size = door.ask(CountKeys(study().columns)).size
+    door = Door(folders(tmp_path, ASKED_ALONE)["south"], ASKED_ALONE)
+    size = door.ask(CountKeys(ASKED_ALONE.columns)).size
     sizes = {"north": size, "south": size, "east": size}
     points = door.ask(BlindKeys(sizes)).points
     first = RaiseKeys(sizes, 1, {"north": points})
@@ -284,17 +286,17 @@ def test_a_site_raises_each_list_once(tmp_path: Path) -> None:
     out = LeaveOut(sizes, {"south": np.arange(40)})
     rows = door.ask(out).rows
     assert rows < 160 and door.ask(out).rows == rows
-    assert door.ask(Describe(study().columns)).description.rows == rows
+    assert door.ask(Describe(ASKED_ALONE.columns)).description.rows == rows
     assert isinstance(door.ask(LeaveOut(sizes, {"south": np.arange(41)})), Refusal), "a second time"
     assert isinstance(door.ask(RaiseKeys(sizes, 2, {"east": points})), Refusal), "after the end"
     door.gateway = Gateway(tmp_path / "south")
-    assert door.ask(replace(Describe(study().columns))).description.rows == rows, "after a restart"
+    assert door.ask(replace(Describe(ASKED_ALONE.columns))).description.rows == rows, "after a restart"
 
 
 def test_fewer_people_than_a_cell_are_not_left_out(tmp_path: Path) -> None:
     """The sums with and without them would reveal them."""
-    door = Door(folders(tmp_path)["south"], study())
-    size = door.ask(CountKeys(study().columns)).size
+    door = Door(folders(tmp_path, ASKED_ALONE)["south"], ASKED_ALONE)
+    size = door.ask(CountKeys(ASKED_ALONE.columns)).size
     sizes = {"south": size, "east": size}
     points = door.ask(BlindKeys(sizes)).points
     door.ask(FinishKeys(sizes, {"south": points}))
@@ -304,8 +306,7 @@ def test_fewer_people_than_a_cell_are_not_left_out(tmp_path: Path) -> None:
 def test_a_new_approval_searches_anew(tmp_path: Path) -> None:
     where = folders(tmp_path)
     fit(Here(where), study())
-    for folder in where.values():
-        Approvals(folder / "approvals.json").decide(study(), approved=True)
+    approve_together(where.values(), study())
     assert sum(fit(Here(where), study()).result_.counts) == 420
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unpooled.coordinator.agreement import Agreement, reach_agreement
@@ -26,6 +26,7 @@ from unpooled.optimise.procedure import Procedure, ask_each, side_by_side
 from unpooled.protocol.engine import Engine
 from unpooled.protocol.messages import Adopt
 from unpooled.protocol.records import Scaling
+from unpooled.protocol.stage import Stage
 from unpooled.study import Schema, Study
 
 ROUNDS_BEFORE_FITTING = 4
@@ -135,7 +136,7 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
     )
     fit = method.fit(settings, context, study.seed)
     if not study.by_site:
-        fit = as_one_site(fit, method.stages(settings, context))
+        fit = _over_all_sites(fit, method.stages(settings, context), agreement.scaling.counts)
     if not plan.diagnostics:
         reason = "a site is too small for them under its limits" if study.by_site else WITHOUT_SITES
         missing = Unavailable(reason) if study.diagnostics else None
@@ -143,6 +144,14 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
     diagnose = diagnostic_rounds.diagnose(agreement.scaling, plan.diagnostics)
     found, diagnostics = yield from side_by_side(fit, diagnose)
     return Fitted(plan.study, agreement, notes, context, found, diagnostics)
+
+
+def _over_all_sites(
+    fit: Procedure[Fit], stages: Mapping[str, Stage], counts: Sequence[int]
+) -> Procedure[Fit]:
+    """A fit without effects by site."""
+    found = yield from as_one_site(fit, stages)
+    return replace(found, site_effects=found.site_effects.over_all_sites(counts))
 
 
 def _left_out(columns: dict[str, tuple[str, ...]]) -> Iterator[str]:

@@ -22,7 +22,7 @@ USED = WORD - 2
 
 WORDS = (1, 2, 4)
 """How many words a number may have."""
-FURTHEST, MOST_TERMS = 500, 10**6
+FURTHEST, MOST_TERMS = 500, 10**12
 """Bounds of the exponent and of the number of terms."""
 PER_PERSON = 2.0**10
 """Largest mean over people of a statistic in standard units, for numbers in one word."""
@@ -85,18 +85,21 @@ def scale_for(largest: float, terms: int, words: int = 1) -> Scale:
 def offered(sites: int, people: int | None = None) -> tuple[Scale, ...]:
     """The scales for sums over this many sites and people, the second for numbers too large for the first.
 
-    `people` is None for columns in their own units, before the sites have agreed. A site masks on no other
-    scale: whether a number is out of range would tell its size.
+    `people` is None for columns in their own units, before the sites have agreed; the terms of a sum are then
+    sites, and afterwards people. A site masks on no other scale: whether a number is out of range would tell
+    its size.
     """
     if people is None:
         return (scale_for(LARGEST_RAW, sites, words=4),)
-    first = scale_for(PER_PERSON * people, sites)
-    return first, scale_for(first.largest * WIDER, sites, words=2)
+    return scale_for(PER_PERSON, people), scale_for(PER_PERSON * WIDER, people, words=2)
 
 
-def to_words(numbers: np.ndarray, scale: Scale) -> np.ndarray:
-    """Finite numbers [n] as words [words, n], the most significant first, negative ones as complements."""
-    if not np.all(np.abs(numbers) <= scale.largest):
+def to_words(numbers: np.ndarray, scale: Scale, terms: int = 1) -> np.ndarray:
+    """Finite numbers [n] as words [words, n], the most significant first, negative ones as complements.
+
+    `terms` is how many of the sum's terms each number already is the sum of.
+    """
+    if not np.all(np.abs(numbers) <= terms * scale.largest):
         raise OutOfRange
     sizes = np.empty((scale.words, len(numbers)), np.uint64)
     rest = np.ldexp(np.abs(numbers), -scale.exponent)

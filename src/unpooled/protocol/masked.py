@@ -23,7 +23,7 @@ class Gap(Record):
     shape: tuple[int, ...]
 
 
-def masked(reply: Reply, scale: Scale) -> Masked | None:
+def masked(reply: Reply, scale: Scale, terms: int = 1) -> Masked | None:
     """The reply without the numbers that are to be masked, and these in fixed point; None if there are none.
 
     Numbers that are not finite are written as zeros and marked. `OutOfRange` is raised if one is too large.
@@ -34,7 +34,7 @@ def masked(reply: Reply, scale: Scale) -> Masked | None:
         return None
     finite = [_finite(array) for array in taken]
     numbers = [np.where(np.isfinite(array), array, 0.0).ravel() for array in taken]
-    return Masked(to_words(np.concatenate(numbers), scale), scale, plain, np.concatenate(finite))
+    return Masked(to_words(np.concatenate(numbers), scale, terms), scale, plain, np.concatenate(finite))
 
 
 def unmasked(replies: Mapping[str, Reply]) -> dict[str, Reply]:

@@ -79,6 +79,10 @@ class AverageEffects(Record):
     def scaled(self, scale: float) -> AverageEffects:
         return AverageEffects(self.sample * scale, self.population * scale)
 
+    def over_all_sites(self, counts: Sequence[int]) -> AverageEffects:
+        """The effects of all sites together, [K, 1]."""
+        return AverageEffects(*(combine(one, counts)[..., None] for one in (self.sample, self.population)))
+
 
 def combine(site_draws: np.ndarray, counts: Sequence[int] | np.ndarray) -> np.ndarray:
     """Overall ATE draws [*K]: the mean of the site draws [*K, m], weighted by size, draw by draw.

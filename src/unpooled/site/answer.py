@@ -92,7 +92,8 @@ def hide(site: Site, reply: Reply, question: Message, number: int, scale: Scale 
                 found="no keys for this run",
                 remedy="start the study again",
             )
-        return site.session.hide(reply, question, number, scale)
+        people = site.adopted.count if site.adopted is not None and question.of_stages else 1
+        return site.session.hide(reply, question, number, scale, people)
     except UnpooledError as error:
         return Refusal(type(error).__name__, error.expected, error.found, error.remedy)
 

@@ -132,8 +132,8 @@ class Session:
             name: hmac.digest(secret, b"table" + table, "sha256") for name, secret in self.secrets.items()
         }
 
-    def hide(self, reply: Reply, question: Question, number: int, scale: Scale) -> Reply:
-        """The reply with masks on all numbers of which only the sum is needed.
+    def hide(self, reply: Reply, question: Question, number: int, scale: Scale, people: int = 1) -> Reply:
+        """The reply with masks on all numbers of which only the sum is needed, which are sums over people.
 
         In each round one question is answered: two answers with the same masks would reveal their difference.
         """
@@ -142,7 +142,7 @@ class Session:
             raise _unmet("a second question in the same round")
         self._last = number, own
         try:
-            found = masked(reply, scale)
+            found = masked(reply, scale, people)
         except OutOfRange:
             return TooLarge()
         if found is None:

@@ -30,7 +30,8 @@ from unpooled.site.session import Party, Session, _statement
 
 NAMES = ("north", "south", "east", "west")
 QUESTION = Ask("ridge", Parameters(free={"a": np.ones((2, 3))}))
-PEOPLE = 300
+PEOPLE, OWN = 300, 15
+"""Of all sites together, and of each of them."""
 
 
 def parties(names: tuple[str, ...] = NAMES) -> dict[str, Party]:
@@ -69,7 +70,9 @@ def replies(names: tuple[str, ...] = NAMES, size: int = 6) -> dict[str, Reply]:
 
 def hidden(made: dict[str, Session], told: dict[str, Reply], number: int = 1) -> dict[str, Reply]:
     """What the sites send, as it arrives."""
-    found = {name: one.hide(told[name], QUESTION, number, scale(tuple(made))) for name, one in made.items()}
+    found = {
+        name: one.hide(told[name], QUESTION, number, scale(tuple(made)), OWN) for name, one in made.items()
+    }
     return {name: decode(encode(one)) for name, one in found.items()}  # type: ignore[misc]
 
 
@@ -108,7 +111,7 @@ def test_sites_that_are_asked_different_things_give_noise() -> None:
     made, told = sessions(), replies(size=20_000)
     found = hidden({name: made[name] for name in NAMES[1:]}, told)
     other = replace(QUESTION, parameters=Parameters(free={"a": np.full((2, 3), 1.01)}))
-    found["north"] = made["north"].hide(told["north"], other, 1, scale())
+    found["north"] = made["north"].hide(told["north"], other, 1, scale(), OWN)
     total = np.zeros_like(found["north"].words)  # type: ignore[attr-defined]
     for one in found.values():
         assert isinstance(one, Masked)
@@ -122,7 +125,7 @@ def test_what_is_said_to_one_site_alone_does_not_change_the_masks() -> None:
     for place, (name, one) in enumerate(made.items()):
         own = replace(QUESTION, parameters=replace(QUESTION.parameters, per_site={"b": np.full(2, place)}))
         both = Together((own, QUESTION))
-        found[name] = one.hide(Replies((told[name], Gradient({"a": np.ones(2)}))), both, 1, scale())
+        found[name] = one.hide(Replies((told[name], Gradient({"a": np.ones(2)}))), both, 1, scale(), OWN)
     sums = aggregate(found)
     assert isinstance(sums, Replies)
     first, second = sums.replies
@@ -139,7 +142,7 @@ def test_the_same_numbers_look_different_in_another_round_run_or_scale() -> None
     others = [
         hidden(made, told, number=2)["north"],
         hidden(sessions(), told)["north"],
-        made["north"].hide(told["north"], QUESTION, 3, offered(len(NAMES), PEOPLE + 1)[0]),
+        made["north"].hide(told["north"], QUESTION, 3, offered(len(NAMES), PEOPLE + 1)[0], OWN),
     ]
     for other in others:
         assert isinstance(first, Masked) and isinstance(other, Masked)
@@ -148,12 +151,12 @@ def test_the_same_numbers_look_different_in_another_round_run_or_scale() -> None
 
 def test_a_round_has_one_question() -> None:
     one, told = sessions()["north"], replies()["north"]
-    one.hide(told, QUESTION, 2, scale())
-    one.hide(told, QUESTION, 2, scale())  # the same again, such as after a lost connection
+    one.hide(told, QUESTION, 2, scale(), OWN)
+    one.hide(told, QUESTION, 2, scale(), OWN)  # the same again, such as after a lost connection
     other = replace(QUESTION, stage="other")
     for question, number in ((other, 2), (QUESTION, 1)):
         with pytest.raises(MessageError, match="second question in the same round"):
-            one.hide(told, question, number, scale())
+            one.hide(told, question, number, scale(), OWN)
 
 
 def test_numbers_that_are_not_finite_are_told_for_their_site_and_theta() -> None:
@@ -176,11 +179,11 @@ def test_numbers_that_are_too_large_are_neither_clipped_nor_wrapped() -> None:
     told = replies()
     north = told["north"]
     assert isinstance(north, Statistics)
-    north.summed["square"][0] = 2.0 * scale().largest
+    north.summed["square"][0] = 1.1 * OWN * scale().largest
     made = sessions()
-    assert made["north"].hide(north, QUESTION, 1, scale()) == TooLarge()
+    assert made["north"].hide(north, QUESTION, 1, scale(), OWN) == TooLarge()
     wide = offered(len(NAMES), PEOPLE)[1]
-    found = {name: one.hide(told[name], QUESTION, 1, wide) for name, one in made.items()}
+    found = {name: one.hide(told[name], QUESTION, 1, wide, OWN) for name, one in made.items()}
     plain, sums = aggregate(told), aggregate(found)
     assert isinstance(plain, Statistics) and isinstance(sums, Statistics)
     np.testing.assert_allclose(sums.summed["square"], plain.summed["square"], rtol=1e-12)
