@@ -80,6 +80,7 @@ def line(happened: Round) -> Line:
         "question": happened.question,
         "seconds": round(happened.seconds, 6),
         "replayed": happened.replayed,
+        "masked": happened.masked,
         "objective": _finite(happened.objective),
         "bytes": {site: {"down": t.down, "up": t.up} for site, t in happened.traffic.items()},
         "ledgers": ledgers,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from unpooled.coordinator.aggregate import aggregate
@@ -17,7 +17,7 @@ from unpooled.maths.linear_algebra import one_blas_thread
 from unpooled.optimise.procedure import Procedure, plain
 from unpooled.protocol.codec import encode
 from unpooled.protocol.engine import Engine, Traffic
-from unpooled.protocol.messages import Message, Question, Reply
+from unpooled.protocol.messages import Masked, Message, Question, Reply
 
 T = TypeVar("T")
 
@@ -32,6 +32,8 @@ class Round:
     traffic: dict[str, Traffic]
     replayed: bool
     objective: float | None = None
+    masked: bool = False
+    """Whether sums were masked, so that those of a single site are not known."""
 
 
 class Conduct(Generic[T]):
@@ -71,7 +73,9 @@ class Conduct(Generic[T]):
                 self._checkpoint.append(question, reply, _digests(replies, traffic))
             else:
                 require_same(stored, reply)
-        return reply, self._record(number, question, start, traffic, stored is not None, objective)
+        record = self._record(number, question, start, traffic, stored is not None, objective)
+        masked = any(isinstance(one, Masked) for one in replies.values())
+        return reply, replace(record, masked=masked)
 
     @staticmethod
     def _record(

@@ -12,6 +12,9 @@ from unpooled.protocol.messages import Ask, Masked, Message, Replies, Statistics
 from unpooled.protocol.records import Record
 from unpooled.protocol.stage import Stage
 
+MASKED = "masked, so that sums are known over all sites only: "
+"""Comes before what a message reveals."""
+
 
 class Bytes(TypedDict):
     """The bytes of one exchange with a site: `down` to the site, `up` from it."""
@@ -27,6 +30,8 @@ class Line(TypedDict):
     question: str
     seconds: float
     replayed: bool
+    masked: bool
+    """Whether sums were masked, so that those of a single site are not known."""
     objective: float | None
     bytes: dict[str, Bytes]
     ledgers: dict[str, str]
@@ -85,7 +90,10 @@ def left(lines: Iterable[Line], stages: Mapping[str, Stage]) -> dict[str, list[S
     for line in lines:
         for site, traffic in line["bytes"].items():
             kind = line["question"]
-            empty = Sent(kind=kind, count=0, bytes=0, reveals=reveals(kind, stages))
+            told = reveals(kind, stages)
+            if line.get("masked"):
+                told = f"{MASKED}{told}"
+            empty = Sent(kind=kind, count=0, bytes=0, reveals=told)
             entry = kinds.setdefault(site, {}).setdefault(kind, empty)
             entry["count"] += 1
             entry["bytes"] += traffic["up"]

@@ -13,8 +13,10 @@ import pytest
 
 from engines.stage import approve_together, study, tables, written
 from unit.engines.test_remote import Fake, Fault, dies
+from unpooled.coordinator.journal import line
 from unpooled.coordinator.rounds import Round
 from unpooled.disclosure.limits import Limits
+from unpooled.disclosure.reveals import MASKED, left
 from unpooled.engines.remote import ATTEMPTS, RemoteEngine
 from unpooled.engines.secure_sums import meet
 from unpooled.errors import ResultsError, StudyError
@@ -108,6 +110,12 @@ def test_the_numbers_are_those_of_one_process_and_every_sum_was_masked(tmp_path:
     transport.send = listening  # type: ignore[method-assign]
     model = fit(asked, Sites(transport))
     np.testing.assert_array_equal(model.result_.site_effects, here(asked, tables()))
+    told = {one["kind"]: one["reveals"] for one in left(map(line, model.result_.rounds), {})["north"]}
+    assert {kind for kind, text in told.items() if text.startswith(MASKED)} == {
+        "summarise",
+        "regression: statistics",
+        "held_out: statistics",
+    } & set(told)
     assert kinds == {Masked, Statistics}  # the latter are effects by site
     assert not jax.tree.leaves(plain)
 

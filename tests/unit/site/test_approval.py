@@ -180,6 +180,19 @@ def test_a_question_of_another_study_is_refused(what: str) -> None:
         permit(STUDY, question)
 
 
+def test_numbers_of_a_site_alone_are_permitted_only_if_the_study_needs_them() -> None:
+    method = {"name": "fedci", "inter_dependency": False}
+    without = with_explicit_settings(Study(**{**VALUES, "by_site": False, "method": method}))
+    for centre in (None, Centre(np.zeros(3), np.zeros(0))):
+        question = Summarise(SCHEMA, centre, by_site=True)
+        permit(STUDY, question)
+        permit(without, replace(question, by_site=False))
+        with pytest.raises(ApprovalError, match="that the study does not need"):
+            permit(without, question)
+    with pytest.raises(ApprovalError, match="effects by site, or none"):
+        permit(STUDY, replace(ADOPT, by_site=False))
+
+
 def test_every_part_of_a_combined_question_must_belong_to_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Vjp, "mismatch", lambda *_: "a gradient of another study")
     permit(STUDY, Together((OWN["ask"], OWN["ask"])))
