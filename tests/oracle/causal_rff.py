@@ -46,7 +46,7 @@ def sums_of(tables: list[Table], width: int) -> RegressionStatistics:
         replies.append(stage.statistics(Parameters(fixed={"length": LENGTH, "fold": -1}), rows))
     total = {name: [sum(reply.summed[name] for reply in replies)] for name in replies[0].summed}
     each = {name: [jnp.stack([reply.per_site[name] for reply in replies])] for name in replies[0].per_site}
-    return one_of(Statistics(total, each), 0)
+    return one_of(Statistics(total, each), 0, len(tables))
 
 
 def design_of(table: Table) -> np.ndarray:
