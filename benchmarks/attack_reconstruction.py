@@ -169,8 +169,7 @@ class Equations:
         # Rows are looked for up to their order, so that it does not matter who is in which fold.
         self._groups = jnp.asarray(treatment[self.people]), jnp.asarray(fold[self.people])
         one = jax.tree.map(lambda leaf: leaf[:1] if leaf.ndim else leaf, rows)
-        alone = (jnp.ones(1), jnp.zeros(()))
-        self._alone: Rows = eqx.tree_at(lambda r: (r.present, r.least), one, alone)
+        self._alone: Rows = replace(one, present=jnp.ones(1), least=0.0)
         self._rows, self._parts = rows, parts
         self._select(parts, arm, len(COLUMNS) + 1)
         self._limited = float(rows.least) > 0.0
@@ -179,7 +178,7 @@ class Equations:
             return self._of_person(*person)[self._kept]
 
         def slope(person: Any) -> Any:
-            return jax.jacfwd(lambda values: self._of_person(values, *person[1:])[self._kept])(person[0])
+            return jax.jacrev(lambda values: self._of_person(values, *person[1:])[self._kept])(person[0])
 
         self._total = jax.jit(lambda v: jax.lax.map(terms, (v, *self._groups), batch_size=32).sum(axis=0))
         self._slopes = jax.jit(lambda v: jax.lax.map(slope, (v, *self._groups), batch_size=16))
