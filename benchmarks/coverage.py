@@ -130,9 +130,8 @@ def one_fit(case: Case, method: str, settings: dict[str, Any], seed: int) -> dic
         f"failed: {name}": float(not ok) for name, ok in zip(checks["name"], checks["passed"], strict=True)
     }
     truths = {"population": case.effect(large).mean(), "sample": effect.mean()}
-    counts = np.array(model.result_.counts)
     for name, truth in truths.items():
-        draws = getattr(model.result_.average_effects, name) @ (counts / counts.sum())
+        draws = model.result_.average_outcomes.average_effects(name)[:, 0]
         lower, upper = np.quantile(draws, [0.025, 0.975])
         found |= {f"{name}_covered": float(lower <= truth <= upper), f"{name}_width": upper - lower}
         found[f"{name}_bias"] = draws.mean() - truth

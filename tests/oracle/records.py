@@ -12,7 +12,7 @@ from unpooled.disclosure.by_site import Trace
 from unpooled.disclosure.reveals import Cost
 from unpooled.methods.causal_rff.settings import CausalRFFContext
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
-from unpooled.protocol.records import AverageEffects, Draws, Scaling, SiteSummaries
+from unpooled.protocol.records import AverageOutcomes, Draws, Scaling, SiteSummaries
 from unpooled.study import ColumnSchema, Schema, Study
 
 
@@ -115,7 +115,7 @@ def model(
     fitted.result_ = StudyResult(
         study=study,
         asked=study.hash,
-        average_effects=AverageEffects(effects, effects),
+        average_outcomes=AverageOutcomes.of_effects(effects, effects, counts),
         **{**neutral, **given},
     )
     return fitted

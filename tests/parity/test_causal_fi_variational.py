@@ -16,12 +16,12 @@ from oracle import causal_fi_variational as oracle
 from unpooled.coordinator.rounds import Conduct, run
 from unpooled.methods.causal_fi import paper
 from unpooled.methods.causal_fi.paper import mean_field
-from unpooled.methods.causal_fi.paper.effects import NetworkAveragedEffect
+from unpooled.methods.causal_fi.paper.effects import NetworkAveragedOutcomes
 from unpooled.methods.causal_fi.paper.fit import EFFECT, IMPUTATION, SURROGATES
 from unpooled.methods.causal_fi.paper.model import NetworkModel, make_model, starts
 from unpooled.methods.causal_fi.paper.stages import ImputationBound, Pseudo, SurrogateBound, pseudo
 from unpooled.methods.causal_fi.settings import CausalFIContext
-from unpooled.models.effects import AverageOfEffects
+from unpooled.models.effects import AverageOfOutcomes
 from unpooled.optimise.objective import evaluate
 from unpooled.optimise.procedure import ask
 from unpooled.protocol.codec import decode, encode
@@ -396,12 +396,13 @@ def test_the_average_is_over_present_people_and_the_same_draw_in_both_arms(compl
     question = ask(EFFECT, Parameters(fixed=told))
     found = run(
         question,
-        InTurn(world.tables, {EFFECT: AverageOfEffects(NetworkAveragedEffect(world.model, completed))}),
+        InTurn(world.tables, {EFFECT: AverageOfOutcomes(NetworkAveragedOutcomes(world.model, completed))}),
     )
     outcomes = [jax.tree.map(lambda leaf, k=k: leaf[k], told["outcome"]) for k in range(8)]
     one = world.tables[0]["x"][0], world.tables[0]["u"][0]
     expected = [oracle.effect(world.context, outcome, *one) for outcome in outcomes]
-    np.testing.assert_allclose(found.per_site["population"], np.tile(expected, (2, 1)).T, rtol=1e-9)
+    effects = found.per_site["population"][:, :, 0] @ np.array([-1.0, 1.0])
+    np.testing.assert_allclose(effects, np.tile(expected, (2, 1)).T, rtol=1e-9)
 
 
 # ----------------------------------------------------------------------------- whole fits
@@ -421,12 +422,12 @@ def test_a_fit_asks_two_bounds_and_then_the_average_effects() -> None:
     gradients = [f"{name}: gradient" for name in (IMPUTATION, SURROGATES) for _ in range(settings.rounds)]
     assert questions == [*gradients, f"{EFFECT}: statistics"]
     assert len(questions) == paper.most_rounds(settings)
-    assert found.site_effects.population.shape == (settings.draws, len(SIZES))
-    assert np.all(np.isfinite(found.site_effects.population))
+    assert found.outcomes.population.shape == (settings.draws, len(SIZES), 3, 2)
+    assert np.all(np.isfinite(found.outcomes.population))
     assert all(len(leaf) == settings.draws for leaf in jax.tree.leaves(found.draws))
     assert found.diagnostics["bounds"][IMPUTATION]["rounds"] == settings.rounds
     again = fitted(tables, context, settings)[1]
-    np.testing.assert_array_equal(found.site_effects.population, again.site_effects.population)
+    np.testing.assert_array_equal(found.outcomes.population, again.outcomes.population)
     new = rows_of(people(5, 3, holes=0.9), 1)
     for effects in (paper.conditional_effects, paper.individual_effects):
         said = effects(settings, context, found.draws, rows_of(tables[1], 1), new)
@@ -450,7 +451,7 @@ def test_without_incomplete_columns_a_linear_truth_is_found() -> None:
     assert not any(question.startswith(IMPUTATION) for question in questions)
     history = found.diagnostics["bounds"][SURROGATES]["history"].values
     assert np.mean(history[-20:]) < 0.5 * np.mean(history[:20])
-    ate = found.site_effects.population.mean(axis=1)
+    ate = found.outcomes.effects("population")[..., 0].mean(axis=1)
     low, high = np.quantile(ate, [0.025, 0.975])
     assert low < np.mean(effects) < high
     assert high - low < 0.6

@@ -19,9 +19,9 @@ from oracle.world import World, build, posterior_of
 from unpooled.maths.regression import noise_size
 from unpooled.methods.fedci.effects import (
     WeightDraws,
-    average_effect,
     conditional_effect,
     individual_effect,
+    outcomes,
 )
 from unpooled.optimise.procedure import ask
 from unpooled.protocol.rows import make_rows
@@ -104,7 +104,9 @@ def test_average_effects_and_their_variance_are_those_of_dense_conditioning(fitt
         [rows.present, rows.present * np.random.default_rng(1).exponential(size=len(rows.fold))]
     )
     weights /= weights.sum(axis=1, keepdims=True)
-    mean, variances = average_effect(world.evidence, draws, rows, weights)
+    both, covariances = outcomes(world.evidence, draws, rows, weights[:, None])
+    mean, contrast = both[..., 1] - both[..., 0], np.array([-1.0, 1.0])
+    variances = contrast @ np.asarray(covariances) @ contrast
     people, outcome = world.people()
     # People of a large study (diagonal) are averaged over as new people are: ids of their own.
     own = _as_people(rows, 1000, keep=9)

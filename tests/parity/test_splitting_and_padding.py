@@ -47,7 +47,9 @@ def _posterior(world: World) -> tuple[float, np.ndarray, np.ndarray]:
     own = {"site_shift": np.moveaxis(shift, -1, 1)}
     reply = world.run(ask(f"effect/{world.name}", Parameters(batch.free, fixed, own)))
     counts = np.array([site.adopted.count for site in world.sites.values()])
-    return posterior.value, beta, np.asarray(reply.per_site["sample"])[0].T @ counts / counts.sum()
+    means = np.asarray(reply.per_site["sample"])[0, :, :, 0]  # [site, draw, arm]
+    effects = means[..., 1] - means[..., 0]
+    return posterior.value, beta, effects.T @ counts / counts.sum()
 
 
 def test_splitting_a_site_changes_nothing() -> None:

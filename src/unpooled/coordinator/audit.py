@@ -24,7 +24,6 @@ from unpooled.coordinator.run import Fitted
 from unpooled.errors import ResultsError, StudyError
 from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.messages import Question
-from unpooled.protocol.records import combine
 from unpooled.study import Study
 
 
@@ -88,16 +87,16 @@ def read_study(folder: Path) -> Study:
 
 def _same_results(folder: Path, name: str, fitted: Fitted) -> None:
     """The saved model and the average effect must be those that the stored rounds give."""
-    found = fitted.fit.site_effects.scaled(fitted.agreement.scaling.outcome_sd)
-    stored = StudyResult.load(folder / "model").average_effects
+    scaling = fitted.agreement.scaling
+    found = fitted.fit.outcomes.scaled(scaling.outcome_mean, scaling.outcome_sd)
+    stored = StudyResult.load(folder / "model").average_outcomes
     if not (_close(found.sample, stored.sample) and _close(found.population, stored.population)):
         raise unlike("the saved model has other effects than the stored rounds give")
-    effects = getattr(found, fitted.study.target)
     try:
         average = float(json.loads((folder / name).read_text(encoding="utf-8"))["ate"])
     except (OSError, ValueError, KeyError, TypeError):
         raise _unfinished(folder / name) from None
-    draws = combine(effects, fitted.agreement.scaling.counts)
+    draws = found.average_effects(fitted.study.target)[:, 0]
     if not abs(average - draws.mean()) <= TOLERANCE * np.max(np.abs(draws)):
         raise unlike(f"{name} has another average effect than the stored rounds give")
 

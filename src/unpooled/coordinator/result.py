@@ -20,7 +20,7 @@ from unpooled.methods.outcome_words import outcome_words
 from unpooled.models.calibration import Calibration, NoiseOfArms
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.messages import Message
-from unpooled.protocol.records import AverageEffects, Check, Draws, Scaling, field_values
+from unpooled.protocol.records import AverageOutcomes, Check, Draws, Scaling, field_values
 from unpooled.study import Schema, Study
 from unpooled.study.family import Family
 
@@ -29,7 +29,7 @@ _STORED = (
     "schema",
     "scaling",
     "draws",
-    "average_effects",
+    "average_outcomes",
     "fit_diagnostics",
     "fit_checks",
     "calibration",
@@ -55,7 +55,7 @@ class StudyResult:
     context: object
     """The method's context record."""
     draws: Draws
-    average_effects: AverageEffects
+    average_outcomes: AverageOutcomes
     fit_diagnostics: Diagnostics
     """Diagnostics of the fit; numbers that belong to single sites are `BySite`."""
     fit_checks: tuple[Check, ...]
@@ -77,7 +77,7 @@ class StudyResult:
     @property
     def site_effects(self) -> np.ndarray:
         """Draws [K, site] of the sites' average effects, over what the study targets."""
-        return getattr(self.average_effects, self.study.target)
+        return self.average_outcomes.effects(self.study.target)[:, :, 0]
 
     @property
     def family(self) -> Family:

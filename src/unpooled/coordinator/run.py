@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -136,7 +136,7 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
     )
     fit = method.fit(settings, context, study.seed)
     if not study.by_site:
-        fit = _over_all_sites(fit, method.stages(settings, context), agreement.scaling.counts)
+        fit = _over_all_sites(fit, method.stages(settings, context))
     if not plan.diagnostics:
         reason = "a site is too small for them under its limits" if study.by_site else WITHOUT_SITES
         missing = Unavailable(reason) if study.diagnostics else None
@@ -146,12 +146,10 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
     return Fitted(plan.study, agreement, notes, context, found, diagnostics)
 
 
-def _over_all_sites(
-    fit: Procedure[Fit], stages: Mapping[str, Stage], counts: Sequence[int]
-) -> Procedure[Fit]:
+def _over_all_sites(fit: Procedure[Fit], stages: Mapping[str, Stage]) -> Procedure[Fit]:
     """A fit without effects by site."""
     found = yield from as_one_site(fit, stages)
-    return replace(found, site_effects=found.site_effects.over_all_sites(counts))
+    return replace(found, outcomes=found.outcomes.over_all_sites())
 
 
 def _left_out(columns: dict[str, tuple[str, ...]]) -> Iterator[str]:
@@ -210,7 +208,7 @@ def _result(found: Fitted, asked: str, journal: Journal, lost: dict[str, str]) -
         scaling=scaling,
         context=found.context,
         draws=found.fit.draws,
-        average_effects=found.fit.site_effects.scaled(scaling.outcome_sd),
+        average_outcomes=found.fit.outcomes.scaled(scaling.outcome_mean, scaling.outcome_sd),
         fit_diagnostics=found.fit.diagnostics,
         fit_checks=found.fit.checks,
         calibration=found.fit.calibration,

@@ -34,7 +34,7 @@ from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.diagnostics.balance import regressors
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.records import Check, Scaling, combine
+from unpooled.protocol.records import Check, Scaling
 from unpooled.study import Schema, Study
 
 
@@ -92,7 +92,7 @@ def of_result(result: StudyResult) -> StudyDiagnostics:
         )
     counts = dict(zip(result.sites, result.counts, strict=True))
     # AIPW, with which the interval is compared, estimates the population's effect.
-    lower, upper = interval(combine(result.average_effects.population, result.counts), 0.05)
+    lower, upper = interval(result.average_outcomes.average_effects("population")[:, 0], 0.05)
     main = None if _is_aipw(result.study) else (float(lower), float(upper))
     return _diagnostics(result.diagnostic_statistics, result.scaling, result.schema, counts, main)
 

@@ -27,7 +27,6 @@ from unpooled.errors import FailedCheckWarning, StudyError, nearest
 from unpooled.estimators.parameters import WithParameters
 from unpooled.methods import method as methods
 from unpooled.protocol.engine import RemoteSites
-from unpooled.protocol.records import combine
 from unpooled.site.effects import conditional_effects, conformal_interval, individual_effects
 from unpooled.site.site import Site
 from unpooled.study import Study
@@ -185,7 +184,7 @@ class Estimator(WithParameters):
         """
         result = self._fitted()
         if site is None:
-            return combine(result.site_effects, result.counts)
+            return result.average_outcomes.average_effects(result.study.target)[:, 0]
         place = result.sites.index(self._known(site))
         if not result.study.by_site:
             raise StudyError(

@@ -17,7 +17,7 @@ from unpooled.methods.expected import Course
 from unpooled.methods.settings import MethodSettings
 from unpooled.models.calibration import Calibration, NoiseOfArms
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.records import AverageEffects, Check, Draws, Record, Scaling
+from unpooled.protocol.records import AverageOutcomes, Check, Draws, Record, Scaling
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 from unpooled.study import Study
@@ -35,7 +35,8 @@ class Fit(Record):
     """The result of a fit, in standard units."""
 
     draws: Draws
-    site_effects: AverageEffects
+    outcomes: AverageOutcomes
+    """Mean outcomes by arm, from which all average effects follow."""
     diagnostics: Diagnostics
     """Diagnostics of the fit. Values by site must be `BySite`; bare lists and arrays raise `TypeError`."""
     checks: tuple[Check, ...] = ()

@@ -60,6 +60,10 @@ class Gaussian(eqx.Module):
         """A difference of outcomes in standard units."""
         return difference
 
+    def standardised_mean(self, mean: Array) -> Array:
+        """A mean outcome in standard units."""
+        return mean
+
 
 class Probit(eqx.Module):
     """P(y = 1) = Φ(η)."""
@@ -92,6 +96,9 @@ class Probit(eqx.Module):
     def standardised(self, difference: Array) -> Array:
         return difference / self.sd
 
+    def standardised_mean(self, mean: Array) -> Array:
+        return (mean - self.rate) / self.sd
+
 
 class Logit(eqx.Module):
     """P(y = 1) = 1/(1 + exp(−η))."""
@@ -115,6 +122,9 @@ class Logit(eqx.Module):
     def standardised(self, difference: Array) -> Array:
         return difference / self.sd
 
+    def standardised_mean(self, mean: Array) -> Array:
+        return (mean - self.rate) / self.sd
+
 
 class Count(eqx.Module):
     """Base class of the families of counts: log E[y] = η."""
@@ -134,6 +144,9 @@ class Count(eqx.Module):
 
     def standardised(self, difference: Array) -> Array:
         return difference / self.sd
+
+    def standardised_mean(self, mean: Array) -> Array:
+        return (mean - self.rate) / self.sd
 
 
 class Poisson(Count):

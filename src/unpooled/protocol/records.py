@@ -67,21 +67,81 @@ def _at(arrays: Arrays, site: int) -> Arrays:
     return jax.tree.map(lambda leaf: leaf[:, site], arrays)
 
 
+EVERYBODY, TREATED, CONTROLS, OVERLAP = "everybody", "treated", "controls", "overlap"
+TARGETS = ("sample", "population")
+"""Over whom outcomes are averaged: the people of the study, or the population that they are a sample of."""
+GROUPS = (EVERYBODY, TREATED, CONTROLS, OVERLAP)
+"""Groups of people over whom outcomes are averaged; "overlap" counts each person by e(1 − e), where e is the
+propensity. A study may name further groups."""
+
+
 @dataclass(frozen=True)
-class AverageEffects(Record):
-    """Draws [K, site] of the sites' average effects."""
+class AverageOutcomes(Record):
+    """Draws [K, site, group, arm] of the mean outcome of groups of people under control and under treatment.
 
+    Without effects by site there is one column, with the means over all sites.
+    """
+
+    groups: tuple[str, ...]
     sample: np.ndarray
-    """The effect averaged over the people of the study."""
+    """Averaged over the people of the study."""
     population: np.ndarray
-    """The effect averaged over the population of which each site's people are a sample."""
+    """Averaged over the population of which each site's people are a sample."""
+    weight: np.ndarray
+    """[site, group]: how much a site counts in the mean over all sites: its number of people in the group."""
+    differences_only: bool = False
+    """Whether only the difference between the arms is known; it then stands for the mean under treatment."""
 
-    def scaled(self, scale: float) -> AverageEffects:
-        return AverageEffects(self.sample * scale, self.population * scale)
+    @classmethod
+    def of_effects(cls, sample: np.ndarray, population: np.ndarray, people: np.ndarray) -> AverageOutcomes:
+        """From draws [K, site] of average effects alone."""
+        first, second = (
+            np.stack([np.zeros_like(one), one], axis=-1)[:, :, None] for one in (sample, population)
+        )
+        return cls((EVERYBODY,), first, second, np.asarray(people, float)[:, None], differences_only=True)
 
-    def over_all_sites(self, counts: Sequence[int]) -> AverageEffects:
-        """The effects of all sites together, [K, 1]."""
-        return AverageEffects(*(combine(one, counts)[..., None] for one in (self.sample, self.population)))
+    def scaled(self, mean: float, sd: float) -> AverageOutcomes:
+        """In the units of an outcome with this mean and sd."""
+        centre = 0.0 if self.differences_only else mean
+        return replace(self, sample=centre + sd * self.sample, population=centre + sd * self.population)
+
+    def effects(self, target: str) -> np.ndarray:
+        """Draws [K, site, group] of the average effects, in the sample or the population."""
+        both = getattr(self, target)
+        return both[..., 1] - both[..., 0]
+
+    def average_effects(self, target: str) -> np.ndarray:
+        """Draws [K, group] of the average effects over all sites."""
+        both = self.overall(target)
+        return both[..., 1] - both[..., 0]
+
+    def overall(self, target: str) -> np.ndarray:
+        """Draws [K, group, arm] of the means over all sites; NaN for groups without people."""
+        both, share = getattr(self, target), self._shares()
+        return both[:, 0] if both.shape[1] == 1 else np.einsum("ksga,sg->kga", both, share)
+
+    def over_all_sites(self) -> AverageOutcomes:
+        """The means over all sites in place of those by site."""
+        both = {target: self.overall(target)[:, None] for target in TARGETS}
+        return replace(self, **both, weight=self.weight.sum(axis=0, keepdims=True))
+
+    def selected(self, draws: np.ndarray) -> AverageOutcomes:
+        """Some of the draws."""
+        return replace(self, sample=self.sample[draws], population=self.population[draws])
+
+    @staticmethod
+    def joined(several: Sequence[AverageOutcomes]) -> AverageOutcomes:
+        """The draws of several, one after the other."""
+        both = {name: np.concatenate([getattr(one, name) for one in several]) for name in TARGETS}
+        return replace(several[0], **both, weight=np.mean([one.weight for one in several], axis=0))
+
+    def named(self, subgroups: Sequence[str]) -> AverageOutcomes:
+        """With the names of the groups that the study itself defines, which are the last."""
+        return replace(self, groups=(*self.groups, *subgroups))
+
+    def _shares(self) -> np.ndarray:
+        total = self.weight.sum(axis=0)
+        return np.where(total > 0.0, self.weight / np.where(total > 0.0, total, 1.0), np.nan)
 
 
 def combine(site_draws: np.ndarray, counts: Sequence[int] | np.ndarray) -> np.ndarray:

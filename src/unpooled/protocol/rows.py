@@ -38,6 +38,8 @@ class Rows(eqx.Module):
     beyond all rows; None if any row may have a gap."""
     more_folds: Int[Array, "r n"] | None = None
     """Further draws of the folds, for methods that repeat their cross-fitting; `fold` is the first draw."""
+    groups: Float[Array, "s n"] | None = None
+    """1 for the people of each subgroup that the study names, else 0; None if it names none."""
     least: float = eqx.field(static=True, default=0.0)
     """Number of effective people that every sum must exceed; 0 without limits. It is known when a stage is
     compiled, so that programs of sites without limits do not contain what protects the others."""
@@ -58,8 +60,8 @@ class Rows(eqx.Module):
         return {name: getattr(self, name) for name in names}
 
     def having(self, by_row: dict[str, Array]) -> Rows:
-        """Other rows of the same site, with these arrays; further draws of the folds are left out."""
-        return replace(self, **by_row, gaps=None, more_folds=None)
+        """Other rows of the same site, with these arrays, but no further draws of the folds or subgroups."""
+        return replace(self, **by_row, gaps=None, more_folds=None, groups=None)
 
     def own_key(self, key: Array) -> Array:
         """A key of this site's own. All of the salt counts: from draws of known weights, who tries every salt
@@ -99,6 +101,7 @@ def make_rows(
     covariates: np.ndarray, treatment: np.ndarray, outcome: np.ndarray, *, fold: np.ndarray, site: int,
     incomplete: np.ndarray | None = None, salt: int | None = None, least: float = 0.0,
     more_folds: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
     per_feature: float = 0.0,
     size: int | None = None,
 ) -> Rows:  # fmt: skip
@@ -128,14 +131,15 @@ def make_rows(
         seen=pad((~np.isnan(values)).astype(float), 1.0),
         gaps=_gaps(np.isnan(values)) if size is None else None,
         more_folds=more,
+        groups=None if groups is None or len(groups) == 0 else pad(groups.T.astype(float)).T,
         least=float(least),
         per_feature=float(per_feature),
     )
 
 
 def shapes_of_rows(
-    count: int, covariates: int, incomplete: int = 0, *, fold_draws: int = 1, least: float = 0.0,
-    per_feature: float = 0.0,
+    count: int, covariates: int, incomplete: int = 0, *, fold_draws: int = 1, groups: int = 0,
+    least: float = 0.0, per_feature: float = 0.0,
 ) -> Rows:  # fmt: skip
     """The shapes of a table of this size, to count what a stage takes without any rows."""
 
@@ -150,5 +154,6 @@ def shapes_of_rows(
         **{name: of(int) for name in ("site", "salt")},
         **{name: of(float, n, incomplete) for name in ("incomplete", "seen")},
         "more_folds": of(np.int32, fold_draws - 1, n) if fold_draws > 1 else None,
+        "groups": of(float, groups, n) if groups else None,
     }
     return Rows(**shapes, least=least, per_feature=per_feature)

@@ -139,9 +139,9 @@ def test_every_method_asks_the_same_again_and_of_every_site_the_same_bytes(case:
     result = run_study(asked, Noting(open_sites(asked, tables(), NONE)), checkpoint=path)
     found = replay(asked, path)
     assert isinstance(found.end, Fitted)
-    effects = found.end.fit.site_effects.scaled(result.outcome_sd)
-    np.testing.assert_array_equal(effects.population, result.average_effects.population)
-    np.testing.assert_array_equal(effects.sample, result.average_effects.sample)
+    effects = found.end.fit.outcomes.scaled(result.scaling.outcome_mean, result.outcome_sd)
+    np.testing.assert_array_equal(effects.population, result.average_outcomes.population)
+    np.testing.assert_array_equal(effects.sample, result.average_outcomes.sample)
     again = [[encode(one.to_site(index)) for index in range(len(found.sites))] for one in found.questions]
     assert again == sent
 
@@ -310,7 +310,7 @@ def test_edited_results_are_named(found: Honest, file: str) -> None:
     if file == "model":
         path = found.results / "model" / "model.msgpack"
         content = decode(path.read_bytes())
-        content.parts["average_effects"] = content.parts["average_effects"].scaled(2.0)  # type: ignore[attr-defined]
+        content.parts["average_outcomes"] = content.parts["average_outcomes"].scaled(0.0, 2.0)  # type: ignore[attr-defined]
         path.write_bytes(encode(content))
     else:
         path = found.results / "result.json"

@@ -53,7 +53,7 @@ def test_a_fit_warns(monkeypatch):
 
     def doubtful(*arguments):
         found = yield from honest(*arguments)
-        return type(found)(found.draws, found.site_effects, found.diagnostics, (SHORT,))
+        return type(found)(found.draws, found.outcomes, found.diagnostics, (SHORT,))
 
     monkeypatch.setattr(aipw.METHOD, "fit", doubtful)
     data = simulate("fedci-data1", sites=2, rows=40, seed=0)

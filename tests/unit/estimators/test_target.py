@@ -10,7 +10,7 @@ import pytest
 import unpooled as up
 from unpooled.errors import StudyError
 from unpooled.methods.aipw.model import of_residuals, of_scores
-from unpooled.models.effects import averages
+from unpooled.models.effects import averages, group_weights
 from unpooled.protocol.rows import make_rows
 
 N = 90
@@ -21,9 +21,10 @@ def test_the_population_is_as_uncertain_as_a_sample_from_it() -> None:
     nothing = np.zeros(N)
     rows = make_rows(nothing[:, None], nothing, nothing, fold=nothing, site=0)
     padded = np.pad(effects, (0, len(rows.fold) - N), constant_values=1e9)
-    found = averages(np.broadcast_to(padded, (4000, len(padded))), rows, jax.random.key(1))
-    np.testing.assert_allclose(found["sample"], effects.mean(), rtol=1e-9)
-    population = np.asarray(found["population"])
+    both = np.broadcast_to(np.stack([np.zeros_like(padded), padded], axis=1), (4000, len(padded), 2))
+    found = averages(both, group_weights(rows), rows, jax.random.key(1))
+    np.testing.assert_allclose(found["sample"][:, 0, 1], effects.mean(), rtol=1e-9)
+    population = np.asarray(found["population"][:, 0, 1])
     assert population.mean() == pytest.approx(effects.mean(), abs=0.03)
     # The Bayesian bootstrap of a mean: Var = Σ(τ − τ̄)² / (n(n + 1)).
     assert population.std() == pytest.approx(effects.std() / np.sqrt(N + 1), rel=0.05)
@@ -54,9 +55,9 @@ def test_a_study_says_which_average_it_wants() -> None:
     widths = {name: np.ptp(model.ate_interval()) for name, model in models.items()}
     assert widths["population"] > 5.0 * widths["sample"]
     one = models["sample"].result_
-    np.testing.assert_array_equal(one.site_effects, one.average_effects.sample)
+    np.testing.assert_array_equal(one.site_effects, one.average_outcomes.effects("sample")[:, :, 0])
     np.testing.assert_array_equal(
-        models["population"].result_.average_effects.sample, one.average_effects.sample
+        models["population"].result_.average_outcomes.sample, one.average_outcomes.sample
     )
     assert up.Study(**roles).target == "population"
     with pytest.raises(StudyError):

@@ -181,13 +181,13 @@ def test_no_weights_of_the_features_make_an_average_rest_on_few_people() -> None
         weights = _singling_out(features, person)
         beta = jnp.zeros((1, 2, len(weights))).at[0, 1].set(weights)
         asked = Parameters(free, {**fixed, "beta": beta}, {"site_shift": jnp.zeros((1, 2))})
-        found = statistics(asked, _rows(LEAST)).per_site["sample"][0]
+        found = statistics(asked, _rows(LEAST)).per_site["sample"][0, 0] @ jnp.array([-1.0, 1.0])
         effect = features @ weights
         deviation = effect - np.median(effect)
         factor = np.clip(oracle.rests_on(np.abs(deviation)) / LEAST - 1.0, 0.0, 1.0)
         few += factor < 1.0
         np.testing.assert_allclose(found, np.median(effect) + factor * deviation.mean(), rtol=1e-6)
-        plain = statistics(asked, _rows(0.0)).per_site["sample"][0]
+        plain = statistics(asked, _rows(0.0)).per_site["sample"][0, 0] @ jnp.array([-1.0, 1.0])
         np.testing.assert_allclose(plain, effect.mean(), rtol=1e-6)
     assert few
 

@@ -122,6 +122,13 @@ def test_averages_of_many_people_are_distributed_as_with_drawn_weights(
     monkeypatch.setattr(effects, "is_large", lambda rows: False)
     drawn = stage.statistics(asked, rows).per_site
     np.testing.assert_allclose(summed["sample"], drawn["sample"], rtol=1e-9)
-    one, other = (np.asarray(found["population"]) for found in (summed, drawn))
+    np.testing.assert_array_equal(summed["weight"], drawn["weight"])
+    effects_of = [np.asarray(found["population"]) @ [-1.0, 1.0] for found in (summed, drawn)]
+    for one, other in zip(*(found.T for found in effects_of), strict=True):  # of each group
+        _alike(one, other)
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> None:
+    draws = len(one)
     assert one.std() == pytest.approx(other.std(), rel=0.08)  # four standard errors
     assert one.mean() == pytest.approx(other.mean(), abs=4.0 * other.std() * np.sqrt(2.0 / draws))

@@ -32,7 +32,7 @@ from unpooled.methods.expected import Course, Expected, numbers, whole
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Arrays, AverageEffects, Check, Draws, Parameters
+from unpooled.protocol.records import Arrays, AverageOutcomes, Check, Draws, Parameters
 
 NEWTON, CHOSEN = 5, 2
 """Newton rounds that a logistic regression usually takes (four or five in benchmarks/plan.py), and those in
@@ -57,7 +57,8 @@ def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: fl
     sums = by_draw(reply)
     result = combined(together([found(one) for one in sums]), people)
     sample = combined(together([in_sample(one) for one in sums]), people)
-    effects = AverageEffects(*(site_draws(one, people, settings.draws, seed) for one in (sample, result)))
+    in_sample, in_population = (site_draws(one, people, settings.draws, seed) for one in (sample, result))
+    effects = AverageOutcomes.of_effects(in_sample, in_population, people)
     drawn = coefficient_draws(pooling, known.outcome, settings.draws, stream(seed, "coefficient draws"))
     checked, words = _weight_summary(settings, reply)
     diagnostics = {

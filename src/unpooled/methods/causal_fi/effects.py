@@ -16,12 +16,12 @@ from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Bounds
 
 
-class AveragedEffect(eqx.Module):
-    """The individual effects whose average is the site's average effect.
+class AveragedOutcomes(eqx.Module):
+    """The outcomes of people whose averages are the site's mean outcomes.
 
     With `completed`, missing confounders are drawn given a person's own treatment and outcome. Otherwise
-    they are averaged given x and the observed confounders only, which biases the average effect if
-    missingness depends on the outcome.
+    they are averaged given x and the observed confounders only, which biases the averages if missingness
+    depends on the outcome.
     """
 
     model: ImputationModel
@@ -30,19 +30,19 @@ class AveragedEffect(eqx.Module):
     def bounds(self) -> Bounds:
         return BOUNDS
 
-    def effect(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, " n"]:
+    def outcomes(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, "n 2"]:
         if not self.completed:
             return _given_observed(self.model, draw, rows)
         family = self.model.family
         arms = family.mean(self.model.arms(draw, rows, self.model.completed(draw, rows, key).shifted))
-        return family.standardised(arms[:, 1] - arms[:, 0])
+        return family.standardised_mean(arms)
 
 
-def _given_observed(model: ImputationModel, draw: Arrays, people: Rows) -> Float[Array, " n"]:
-    """τ(x, u_seen): averaged over the missing values given x and the observed ones."""
-    control, treated = (jnp.full(len(people.present), arm) for arm in (0, 1))
-    difference = model.expected(draw, people, treated) - model.expected(draw, people, control)
-    return model.family.standardised(difference)
+def _given_observed(model: ImputationModel, draw: Arrays, people: Rows) -> Float[Array, "n 2"]:
+    """E[Y | x, u_seen] in both arms: averaged over the missing values given x and the observed ones."""
+    arms = (jnp.full(len(people.present), arm) for arm in (0, 1))
+    both = jnp.stack([model.expected(draw, people, arm) for arm in arms], axis=1)
+    return model.family.standardised_mean(both)
 
 
 def conditional(model: ImputationModel, draws: Arrays, people: Rows) -> np.ndarray:
@@ -52,7 +52,8 @@ def conditional(model: ImputationModel, draws: Arrays, people: Rows) -> np.ndarr
 
 @Program
 def _conditional(model: ImputationModel, draws: Arrays, people: Rows) -> Float[Array, "k n"]:
-    return jax.lax.map(lambda draw: _given_observed(model, draw, people), draws)
+    both = jax.lax.map(lambda draw: _given_observed(model, draw, people), draws)
+    return both[..., 1] - both[..., 0]
 
 
 def individual(model: ImputationModel, draws: Arrays, people: Rows, correlation: float) -> np.ndarray:

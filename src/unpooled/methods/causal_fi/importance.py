@@ -30,7 +30,7 @@ from unpooled.methods.causal_fi.observed_posterior import Coordinates
 from unpooled.methods.causal_fi.sampler import AugmentationSampler
 from unpooled.methods.causal_fi.structures import BendStructure
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.records import AverageEffects, Draws
+from unpooled.protocol.records import AverageOutcomes, Draws
 
 ROUNDS = 14
 """Most rounds of proposals."""
@@ -47,7 +47,7 @@ class ImportanceSample(NamedTuple):
 
     states: list[Chain]
     draws: list[Draws]
-    effects: list[AverageEffects]
+    effects: list[AverageOutcomes]
     taken: dict[str, float]
     """Numbers of rounds, of points, and of effective points."""
 
@@ -90,8 +90,7 @@ def sample(
     draws = [sampler.draws(one, use, number) for number, one in enumerate(steps)]
     every: Draws = jax.tree.map(lambda *leaves: np.concatenate(leaves), *draws)
     average = yield from sampler.effects(structure, every)
-    by_step = zip(*(np.split(part, STATES) for part in (average.sample, average.population)), strict=True)
-    effects = [AverageEffects(*one) for one in by_step]
+    effects = [average.selected(one) for one in np.split(np.arange(len(average.sample)), STATES)]
     return ImportanceSample(steps, draws, effects, taken)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from unpooled.methods.causal_fi import dispersion, importance, paper
 from unpooled.methods.causal_fi.chain import Sizes
 from unpooled.methods.causal_fi.columns import layout_of, most_incomplete
-from unpooled.methods.causal_fi.effects import AveragedEffect, conditional, individual
+from unpooled.methods.causal_fi.effects import AveragedOutcomes, conditional, individual
 from unpooled.methods.causal_fi.expected import Asked, expected
 from unpooled.methods.causal_fi.fit import STARTED, STARTING, TRIED, fit
 from unpooled.methods.causal_fi.model import ImputationModel
@@ -19,7 +19,7 @@ from unpooled.methods.causal_fi.stages import Augmentation, ObservedLikelihood
 from unpooled.methods.causal_fi.structures import STRUCTURES
 from unpooled.methods.expected import Course
 from unpooled.methods.method import Fit
-from unpooled.models.effects import AverageOfEffects
+from unpooled.models.effects import AverageOfOutcomes
 from unpooled.models.outcome_family import Gaussian
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Arrays, Draws, Scaling
@@ -64,8 +64,8 @@ class CausalFIMethod:
         for name in dict.fromkeys(("linear", *_names(settings))):
             model = _model(name, context)
             stages[f"augmentation/{name}"] = Augmentation(model)
-            stages[f"effect/{name}"] = AverageOfEffects(
-                AveragedEffect(model, settings.averaged == "completed")
+            stages[f"effect/{name}"] = AverageOfOutcomes(
+                AveragedOutcomes(model, settings.averaged == "completed")
             )
         if _may_be_weighted(settings, context):
             stages[LIKELIHOOD] = ObservedLikelihood(_model("linear", context))

@@ -13,7 +13,7 @@ from unpooled.methods.causal_fi.sampler import AugmentationSampler
 from unpooled.methods.causal_fi.structures import BendStructure
 from unpooled.models.chain_checks import Mixing, measure, required_draws
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.records import AverageEffects, Draws, combine
+from unpooled.protocol.records import AverageOutcomes, Draws
 
 SETTLING = 6
 """Rounds of burn-in with the chosen structure."""
@@ -52,7 +52,7 @@ class Sample(NamedTuple):
     """Draws, the sites' average effects under each [K, site], and how well the chains have mixed."""
 
     draws: Draws
-    effects: AverageEffects
+    effects: AverageOutcomes
     mixing: Mixing
     importance: dict[str, float]
     """What importance sampling took: rounds, points, and effective points; empty if it was not tried."""
@@ -63,7 +63,7 @@ class Record(NamedTuple):
 
     states: list[Chain]
     draws: list[Draws]
-    effects: list[AverageEffects]
+    effects: list[AverageOutcomes]
 
     def last(self, sweeps: int) -> Record:
         """The last sweeps only."""
@@ -73,7 +73,7 @@ class Record(NamedTuple):
     def measured(self, sampler: AugmentationSampler, structure: BendStructure, required: float) -> Mixing:
         return measure(
             monitored(self.states, structure, sampler.sizes),
-            combine(np.stack([one.sample for one in self.effects]), sampler.people),
+            np.stack([one.average_effects("sample")[:, 0] for one in self.effects]),
             required,
         )
 
@@ -81,12 +81,7 @@ class Record(NamedTuple):
         """Draws spread evenly over sweeps and chains."""
         every: Draws = jax.tree.map(lambda *leaves: np.concatenate(leaves), *self.draws)
         selected = np.linspace(0, len(every.shared["noise"]) - 1, count).round().astype(int)
-        average = AverageEffects(
-            *(
-                np.concatenate([getattr(one, name) for one in self.effects])[selected]
-                for name in ("sample", "population")
-            )
-        )
+        average = AverageOutcomes.joined(self.effects).selected(selected)
         return Sample(jax.tree.map(lambda leaf: leaf[selected], every), average, mixing, taken)
 
 

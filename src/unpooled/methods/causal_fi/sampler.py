@@ -10,10 +10,10 @@ from unpooled.maths.streams import key_data, stream
 from unpooled.methods.causal_fi.chain import Chain, Setting, Sizes, advance
 from unpooled.methods.causal_fi.columns import Layout
 from unpooled.methods.causal_fi.structures import BendStructure
-from unpooled.models.effects import BOOTSTRAP, average_effects
+from unpooled.models.effects import BOOTSTRAP, average_outcomes
 from unpooled.models.outcome_family import ClosedFamily, Gaussian
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
-from unpooled.protocol.records import Arrays, AverageEffects, Draws, Parameters
+from unpooled.protocol.records import Arrays, AverageOutcomes, Draws, Parameters
 
 SENT = ("confounders", "treatment", "outcome", "bend", "noise")
 """Parts of a chain's state that are sent to every site."""
@@ -63,7 +63,7 @@ class AugmentationSampler(NamedTuple):
     def sweep(
         self, structure: BendStructure, chains: Chain, fold: np.ndarray, *, number: int, use: int,
         draws: Draws | None = None,
-    ) -> Procedure[tuple[Chain, Arrays, AverageEffects | None]]:  # fmt: skip
+    ) -> Procedure[tuple[Chain, Arrays, AverageOutcomes | None]]:  # fmt: skip
         """One round: the next state, the sites' sums and, in the same round, average effects of `draws`."""
         groups = structure.groups(self.sizes.all)
         setting = Setting(self.layout, self.family, groups, self.sizes.sites > 1, self.column)
@@ -77,11 +77,11 @@ class AugmentationSampler(NamedTuple):
         sums = {**reply.summed, **reply.per_site}
         return advance(chains, sums, setting, rng), sums, effects
 
-    def effects(self, structure: BendStructure, draws: Draws) -> Procedure[AverageEffects]:
-        """The sites' average effects under each draw."""
+    def effects(self, structure: BendStructure, draws: Draws) -> Procedure[AverageOutcomes]:
+        """The sites' mean outcomes under each draw."""
         fixed = {**draws.shared, BOOTSTRAP: draws.shared["key"]}
         question = Parameters(fixed=fixed, per_site=draws.by_site)
-        return average_effects((yield from ask(f"effect/{structure.name}", question)), np.asarray)
+        return average_outcomes((yield from ask(f"effect/{structure.name}", question)).per_site)
 
     @property
     def has_likelihood(self) -> bool:

@@ -44,9 +44,8 @@ class RegressionModel(eqx.Module):
     def bounds(self) -> Bounds:
         return COEFFICIENTS
 
-    def effect(self, draw: Arrays, rows: Rows, key: Array | None = None) -> Float[Array, " n"]:
-        both = self.family.mean(self.arms(draw, rows))
-        return self.family.standardised(both[:, 1] - both[:, 0])
+    def outcomes(self, draw: Arrays, rows: Rows, key: Array | None = None) -> Float[Array, "n 2"]:
+        return self.family.standardised_mean(self.family.mean(self.arms(draw, rows)))
 
     def individual(self, draw: Arrays, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
         return individual_effect(self.family, self.arms(draw, rows), draw["noise"], rows, correlation, key)
@@ -72,12 +71,11 @@ class ClassModel(eqx.Module):
     def bounds(self) -> Bounds:
         return PARTS
 
-    def effect(self, draw: Arrays, rows: Rows, key: Array | None = None) -> Float[Array, " n"]:
-        """Σ_z p(z | x)·(θ₁z − θ₀z); under an intervention the treatment carries no information on z."""
+    def outcomes(self, draw: Arrays, rows: Rows, key: Array | None = None) -> Float[Array, "n 2"]:
+        """Σ_z p(z | x)·θ_z; under an intervention the treatment carries no information on z."""
         likelihoods = ClassLogLikelihoods(**draw)
         share = jax.nn.softmax(of_covariates(likelihoods, self.columns, rows), axis=1)
-        means = self.family.mean(likelihoods.outcome)
-        return self.family.standardised(share @ (means[1] - means[0]))
+        return self.family.standardised_mean(share @ self.family.mean(likelihoods.outcome).T)
 
     def individual(self, draw: Arrays, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
         """Draw the class given all that is observed of a person, then the other arm's outcome given it."""
@@ -107,7 +105,7 @@ class ClassModel(eqx.Module):
 
 
 Model = RegressionModel | ClassModel | GaussianModel
-"""Effects have shape [n] for one draw, and [k, n] for a bundle of draws with common parameters."""
+"""Outcomes are [n, 2] for one draw, and [k, n, 2] for a bundle of draws with common parameters."""
 
 
 class HeldOutDensity(Stage):
@@ -161,7 +159,8 @@ def each_draw(model: Model, draws: Arrays, people: Rows) -> np.ndarray:
 
 @Program
 def _effects(model: Model, draws: Arrays, people: Rows) -> Array:
-    return jax.lax.map(lambda draw: model.effect(draw, people), draws)
+    both = jax.lax.map(lambda draw: model.outcomes(draw, people), draws)
+    return both[..., 1] - both[..., 0]
 
 
 def each_individual(

@@ -14,7 +14,7 @@ import numpy as np
 from unpooled.maths.streams import key_data, stream
 from unpooled.methods.method import Fit
 from unpooled.models.calibration import Calibration
-from unpooled.models.effects import BOOTSTRAP, average_effects
+from unpooled.models.effects import BOOTSTRAP, average_outcomes
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.records import Check, Draws, Parameters
 
@@ -65,16 +65,11 @@ def fit(
     )
     diagnostics = {name: each.diagnostics for name, each in found.items()}
     diagnostics |= {"chosen": chosen, "held_out_density": density}
-    effects = average_effects(reply, _by_draw)
+    effects = average_outcomes(reply.per_site)
     checks = found[chosen].checks
     if calibration is not None:
         checks = (*checks, calibration.check())
     return Fit(replace(draws, model=chosen), effects, diagnostics, checks, calibration)
-
-
-def _by_draw(effects: np.ndarray) -> np.ndarray:
-    """Effects [draws, sites], or [1, sites, draws] for a bundle of draws, as [draws, sites]."""
-    return np.concatenate(np.swapaxes(effects, 1, 2)) if effects.ndim == 3 else effects
 
 
 def _held_out(found: dict[str, CandidateFit], folds: int) -> Procedure[dict[str, float]]:

@@ -42,7 +42,7 @@ from unpooled.methods.causal_rff.paper.functions import StructuralFunctions
 from unpooled.methods.causal_rff.settings import CausalRFFContext, CausalRFFSettings, outcome_family
 from unpooled.methods.expected import Course
 from unpooled.methods.method import Fit
-from unpooled.models.effects import AverageOfEffects
+from unpooled.models.effects import AverageOfOutcomes
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling
 from unpooled.protocol.rows import Rows
@@ -101,7 +101,7 @@ class CausalRFFMethod:
             stages["classes/drawn"] = Classes(columns, outcome_family(context), drawn=True)
         if "gaussian" in models:
             stages |= gaussian.stages(settings, _functions(settings, context))
-        stages |= {f"effect/{name}": AverageOfEffects(model) for name, model in models.items()}
+        stages |= {f"effect/{name}": AverageOfOutcomes(model) for name, model in models.items()}
         if len(models) > 1:
             stages["held_out"] = HeldOutDensity(tuple(models.values()))
             if context.family == "continuous":

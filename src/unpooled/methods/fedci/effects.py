@@ -24,11 +24,12 @@ from unpooled.methods.fedci.bounds import WEIGHTS
 from unpooled.methods.fedci.mixture import mix
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators
 from unpooled.methods.fedci.subsample import is_large
-from unpooled.models.effects import REVEALS, average, bootstrap_weights
+from unpooled.models.calibration import odds
+from unpooled.models.effects import OutcomeAverages, average, bootstrap_weights, group_weights
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
-from unpooled.protocol.stage import Bounds, Stage
+from unpooled.protocol.stage import LOGIT, Bounds
 
 
 class WeightDraws(NamedTuple):
@@ -111,22 +112,31 @@ def conditional_effect(
     return mean + remainder, jnp.maximum(prior - jnp.sum(whitened**2, axis=0), 0.0)
 
 
-def average_effect(
-    evidence: Evidence, draws: WeightDraws, rows: Rows, shares: Float[Array, "k n"]
-) -> tuple[Float[Array, "j n"], Float[Array, " k"]]:
-    """CATE of the site's own rows, and the variances of averages with these shares due to the remainder."""
+def outcomes(
+    evidence: Evidence, draws: WeightDraws, rows: Rows, shares: Float[Array, "s g n"]
+) -> tuple[Float[Array, "j n 2"], Float[Array, "s k k"]]:
+    """Mean outcomes of the site's own rows in both arms, and the covariance that averages with these shares
+    have due to the remainder: for each set of shares between all k = (group, arm)."""
     both = shared_arms(evidence, draws, rows.covariates)
-    mean = both[..., 1] - both[..., 0]
+    size = 2 * shares.shape[1]
     if not isinstance(evidence, KernelEvidence):
-        return mean, jnp.zeros(len(shares))
-    spread, structure = _spread(evidence, draws.free), evidence.structure
+        return both, jnp.zeros((len(shares), size, size))
+    between, structure = evidence.structure.arm_covariance(draws.free), evidence.structure
     if evidence.diagonal:
-        return mean, spread * shares**2 @ structure.remainder_diagonal(draws.free, rows.covariates)
-    cross = _contrast(evidence, draws.free, rows.covariates, rows)
-    remainder, whitened = condition(evidence, draws, rows, rows.present).explained(cross)
+        remainder = structure.remainder_diagonal(draws.free, rows.covariates)
+        products = jnp.einsum("sgn,shn,n->sgh", shares, shares, remainder)
+        return both, jax.vmap(jnp.kron, (0, None))(products, between)
+    arms = [
+        _cross(evidence, draws.free, jnp.full_like(rows.treatment, arm), rows.covariates, rows)
+        for arm in (0.0, 1.0)
+    ]
+    known = condition(evidence, draws, rows, rows.present)
+    means, whitened = zip(*(known.explained(cross) for cross in arms), strict=True)
     joint = structure.remainder(draws.free, rows.covariates, rows.covariates)
-    variance = spread * jnp.sum((shares @ joint) * shares, axis=1)
-    return mean + remainder, jnp.maximum(variance - jnp.sum((whitened @ shares.T) ** 2, axis=0), 0.0)
+    products = jnp.einsum("sgn,shn->sgh", shares @ joint, shares)
+    prior = jax.vmap(jnp.kron, (0, None))(products, between)
+    explained = jnp.einsum("apn,sgn->spga", jnp.stack(whitened), shares).reshape(len(shares), -1, size)
+    return both + jnp.stack(means, axis=-1), prior - jnp.einsum("spk,spl->skl", explained, explained)
 
 
 def individual_effect(
@@ -173,7 +183,8 @@ def _missing_outcome(
 
 def join(rows: Rows, people: Rows) -> Rows:
     """Append further people to the site's rows."""
-    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]) if a.ndim else a, rows, people)
+    own, others = rows.by_row(), people.by_row()
+    return rows.having({name: jnp.concatenate([own[name], others[name]]) for name in own})
 
 
 def _spread(evidence: KernelEvidence, free: Arrays) -> Array:
@@ -195,59 +206,109 @@ def _contrast(evidence: KernelEvidence, free: Arrays, covariates: Array, rows: R
     return between * evidence.structure.remainder(free, covariates, rows.covariates)
 
 
-class GaussianProcessAverage(Stage):
-    """The site's average effects under each draw: the CATE averaged over its people and their population."""
+class GaussianProcessAverage(OutcomeAverages):
+    """The site's mean outcomes under each draw: those expected of its people, averaged over groups of them
+    and over their population."""
 
     evidence: Evidence
     often: ClassVar[bool] = False
-    of_effects: ClassVar[bool] = True
-    reveals: ClassVar[str] = REVEALS
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         fixed = parameters.fixed
         draws = WeightDraws(parameters.free, fixed["beta"], parameters.per_site["site_shift"])
         key = rows.own_key(jax.random.wrap_key_data(fixed["key"]))
         for_noise, for_weights = jax.random.split(key)
-        if is_large(len(rows.present)) and not rows.least:
-            return Statistics(per_site=self._of_many(draws, rows, for_noise, for_weights))
-        # One average over the site's people, and for each draw one over their population.
+        chances = odds(fixed["log_odds"], rows.covariates) if "log_odds" in fixed else None
+        groups = group_weights(rows, None if chances is None else chances / (1.0 + chances))
         count = len(fixed["beta"])
-        weights = jnp.concatenate([rows.present[None], bootstrap_weights(for_weights, rows, (count,))])
-        shares = weights / weights.sum(axis=1, keepdims=True)
-        effects, variance = average_effect(self.evidence, draws, rows, shares)
-        noise = jax.random.normal(for_noise, (count,))
+        noise = jax.random.normal(for_noise, (count, 2 * len(groups)))
+        if is_large(len(rows.present)) and not rows.least:
+            return Statistics(per_site=self._of_many(draws, rows, groups, noise, for_weights))
+        # One average over the site's people, and for each draw one over their population.
+        weights = groups * bootstrap_weights(for_weights, rows, (count,))[:, None]
+        every = jnp.concatenate([groups[None], weights])
+        both, covariance = outcomes(self.evidence, draws, rows, _shares(every))
+        remainder = jnp.einsum("skl,jl->sjk", _roots(covariance), noise)
         # Whatever the weights of the features, the averages rest on enough people. Padding has no weight.
         found = {
-            "sample": average(effects, weights[:1], rows) + jnp.sqrt(variance[0]) * noise,
-            "population": average(effects, weights[1:], rows) + jnp.sqrt(variance[1:]) * noise,
+            "sample": average(both, groups, rows) + remainder[0].reshape(count, -1, 2),
+            "population": average(both, weights, rows) + jnp.diagonal(remainder[1:]).T.reshape(count, -1, 2),
+            "weight": jnp.broadcast_to(groups.sum(axis=1), (count, len(groups))),
         }
         return Statistics(per_site=found)
 
-    def _of_many(self, draws: WeightDraws, rows: Rows, for_noise: Array, for_weights: Array) -> Arrays:
+    def _of_many(
+        self, draws: WeightDraws, rows: Rows, groups: Array, noise: Array, for_weights: Array
+    ) -> Arrays:
         """The averages of a large site from sums over its people.
 
-        A mean with the random weights of a Bayesian bootstrap is normal if people are many. Its mean and
-        variance, and the expected squares of the weights, are known, so that no weights are drawn.
+        Means with the random weights of a Bayesian bootstrap are normal if people are many. Their means and
+        covariances are known, so that no weights are drawn.
         """
+        evidence, size = self.evidence, len(groups)
 
-        def of_block(draws: WeightDraws, block: tuple[Array, Array]) -> tuple[Array, ...]:
-            covariates, present = block
-            effects, variance = conditional_effect(self.evidence, draws, rows, covariates)
-            return effects @ present, effects**2 @ present, variance @ present
+        def of_block(draws: WeightDraws, block: tuple[Array, Array]) -> tuple[Array, Array]:
+            covariates, groups = block
+            both = shared_arms(evidence, draws, covariates)
+            each = jnp.concatenate([jnp.ones_like(both[..., :1]), both], axis=-1)
+            each = (groups[None, :, :, None] * each[:, :, None, :]).reshape(*both.shape[:2], -1)
+            variance = _remainder_variance(evidence, draws.free, covariates)
+            return jnp.einsum("jnp,jnq->jpq", each, each), jnp.einsum("ng,nh,n->gh", groups, groups, variance)
 
-        total, squares, remainder = sum_over_blocks(of_block, draws, (rows.covariates, rows.present))
-        people = rows.present.sum()
-        mean, pairs = total / people, people * (people + 1.0)
-        spread = jnp.maximum(squares - people * mean**2, 0.0) / pairs
-        noise = jax.random.normal(for_noise, mean.shape)
-        across = jax.random.normal(for_weights, mean.shape)
+        products, variance = sum_over_blocks(of_block, draws, (rows.covariates, groups.T))
+        people = groups.sum(axis=1)
+        total = jnp.where(people > 0.0, people, 1.0)
+        # The first "group" is everybody, so that its row of products has the sums.
+        products = products.reshape(len(products), size, 3, size, 3)
+        mean = products[:, 0, 0, :, 1:] / total[:, None]
+        centred = _centred(products, mean) / (total[:, None, None, None] * total[:, None])
+        prior = jnp.kron(variance / (total[:, None] * total), _between(evidence, draws.free))
+        bootstrap = _roots(centred.reshape(-1, 2 * size, 2 * size))
+        across = jnp.einsum("jkl,jl->jk", bootstrap, jax.random.normal(for_weights, noise.shape))
+        remainder = (noise @ _roots(prior).T).reshape(mean.shape)
         return {
-            "sample": mean + jnp.sqrt(remainder) / people * noise,
-            "population": mean + jnp.sqrt(spread) * across + jnp.sqrt(2.0 * remainder / pairs) * noise,
+            "sample": mean + remainder,
+            "population": mean + across.reshape(mean.shape) + jnp.sqrt(2.0) * remainder,
+            "weight": jnp.broadcast_to(people, (len(mean), size)),
         }
 
     def bounds(self) -> Bounds:
-        return {**self.evidence.structure.bounds(), **WEIGHTS}
+        return {**self.evidence.structure.bounds(), **WEIGHTS, "log_odds": LOGIT}
+
+
+def _shares(weights: Float[Array, "*s n"]) -> Float[Array, "*s n"]:
+    """Weights that add up to one; zeros for nobody."""
+    total = weights.sum(axis=-1, keepdims=True)
+    return weights / jnp.where(total > 0.0, total, 1.0)
+
+
+def _roots(covariance: Float[Array, "*s k k"]) -> Float[Array, "*s k k"]:
+    """Symmetric square roots of covariances that may be singular."""
+    values, vectors = jnp.linalg.eigh(covariance)
+    return (vectors * jnp.sqrt(jnp.maximum(values, 0.0))[..., None, :]) @ jnp.swapaxes(vectors, -1, -2)
+
+
+def _centred(products: Array, mean: Array) -> Float[Array, "j g 2 h 2"]:
+    """Sums of products of weighted deviations from the groups' means, from those about zero."""
+    square, left, right = products[:, :, 0, :, 0], products[:, :, 1:, :, 0], products[:, :, 0, :, 1:]
+    return (
+        products[:, :, 1:, :, 1:]
+        - left[..., None] * mean[:, None, None]
+        - mean[:, :, :, None, None] * right[:, :, None]
+        + mean[:, :, :, None, None] * mean[:, None, None] * square[:, :, None, :, None]
+    )
+
+
+def _remainder_variance(evidence: Evidence, free: Arrays, covariates: Array) -> Float[Array, " n"]:
+    """The remainder's variance per unit of the arms' covariance, if people's remainders are independent."""
+    if not isinstance(evidence, KernelEvidence):
+        return jnp.zeros(len(covariates))
+    return evidence.structure.remainder_diagonal(free, covariates)
+
+
+def _between(evidence: Evidence, free: Arrays) -> Float[Array, "2 2"]:
+    """Prior covariance between the arms per unit of the kernel."""
+    return evidence.structure.arm_covariance(free) if isinstance(evidence, KernelEvidence) else jnp.eye(2)
 
 
 def conditional_effects(

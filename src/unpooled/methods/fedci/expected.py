@@ -145,7 +145,8 @@ def _drawn(name: str, shape: Shape, work: Solves, draws: int, *, large: bool) ->
     """Hyperparameters, in two rounds unless the study is large, and average effects under their weights."""
     each = _per_theta(shape, large)
     count, rounds = -(-draws // each), 1 if large else 2
-    fixed = {"beta": numbers(each, 2, shape.features), "key": keys()}
+    log_odds = numbers(1 + shape.fixed["propensity"].shape[0])
+    fixed = {"beta": numbers(each, 2, shape.features), "key": keys(), "log_odds": log_odds}
     effect = Parameters(shape.free, fixed, {"site_shift": numbers(each, 2)})
     return (
         Expected(name, rounds * count, Parameters(shape.free, shape.fixed), rounds, solve=work.draws),

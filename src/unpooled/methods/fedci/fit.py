@@ -17,17 +17,18 @@ from unpooled.methods.fedci.bounds import limits_of
 from unpooled.methods.fedci.checks import draws_check, noise_of_arms
 from unpooled.methods.fedci.held_out import by_site, calibrate, stack
 from unpooled.methods.fedci.laplace import draw_hyperparameters, posterior_mode
-from unpooled.methods.fedci.mixture import mix
+from unpooled.methods.fedci.mixture import mix, mixed
 from unpooled.methods.fedci.ridge import Ridges, fixed_parameters, ridges_of
 from unpooled.methods.fedci.settings import FedCISettings
 from unpooled.methods.fedci.stages import Evidence
 from unpooled.methods.fedci.subsample import first_stage
 from unpooled.methods.method import Fit
+from unpooled.models.effects import average_outcomes
 from unpooled.optimise.lbfgs import Stopping
 from unpooled.optimise.minimise import minimise
 from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
-from unpooled.protocol.records import Arrays, AverageEffects, Draws, Parameters
+from unpooled.protocol.records import Arrays, AverageOutcomes, Draws, Parameters
 
 FOLDS_COARSER = 10.0
 """Factor on the tolerance of the fits without a fold, which only serve to compare the structures."""
@@ -77,7 +78,7 @@ def fit(
     found = dict(zip(weights, drawn, strict=True))
     draws = {name: one.draws for name, one in found.items()}
     replaced = float(sum(weight * found[name].replaced for name, weight in weights.items()))
-    effects = yield from side_by_side(*[_average(name, draws[name]) for name in weights])
+    effects = yield from side_by_side(*[_average(name, draws[name], starts[0].log_odds) for name in weights])
     diagnostics = {
         name: {
             "objective": float(m.values[0]),
@@ -88,16 +89,7 @@ def fit(
         }
         for name, m in minima.items()
     }
-    site_effects = AverageEffects(
-        *(
-            mix(
-                {name: one[target] for name, one in zip(weights, effects, strict=True)},
-                weights,
-                settings.draws,
-            )
-            for target in ("sample", "population")
-        )
-    )
+    outcomes = mixed(dict(zip(weights, effects, strict=True)), weights, settings.draws)
     checks, noise = [draws_check(replaced)], None
     if continuous:
         if calibration is not None:
@@ -109,7 +101,7 @@ def fit(
         checks.append(noise.check())
     shared = Draws({"weights": weights, "structures": draws})
     told = {"weights": weights, "structures": diagnostics}
-    return Fit(shared, site_effects, told, tuple(checks), calibration, noise)
+    return Fit(shared, outcomes, told, tuple(checks), calibration, noise)
 
 
 def _minimise(
@@ -126,9 +118,10 @@ def _minimise(
     return (yield from minimise(name, evidence, batch, units, fixed, stopping, box))
 
 
-def _average(name: str, draws: Arrays) -> Procedure[Arrays]:
-    """Draws of the average effects [θ, j, site], of the sample and of the population."""
+def _average(name: str, draws: Arrays, log_odds: np.ndarray) -> Procedure[AverageOutcomes]:
+    """Draws of the mean outcomes."""
     fixed = {key: draws[key] for key in ("beta", "key")}
+    fixed["log_odds"] = np.repeat(log_odds[None], len(draws["beta"]), axis=0)
     own = {"site_shift": by_site(draws["shift"])}
     reply = yield from ask(f"effect/{name}", Parameters(draws["free"], fixed, own))
-    return {target: np.moveaxis(np.asarray(found), 1, 2) for target, found in reply.per_site.items()}
+    return average_outcomes(reply.per_site, overlap=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+
+from unpooled.protocol.records import TARGETS, AverageOutcomes
 
 
 def mix(by_structure: dict[str, np.ndarray], weights: dict[str, float], count: int) -> np.ndarray:
@@ -17,6 +21,17 @@ def mix(by_structure: dict[str, np.ndarray], weights: dict[str, float], count: i
         for name, share in shares.items()
     ]
     return np.concatenate(parts)
+
+
+def mixed(by_structure: dict[str, AverageOutcomes], weights: dict[str, float], count: int) -> AverageOutcomes:
+    """The same for mean outcomes."""
+    both = {
+        target: mix(
+            {name: getattr(one, target)[:, None] for name, one in by_structure.items()}, weights, count
+        )
+        for target in TARGETS
+    }
+    return replace(next(iter(by_structure.values())), **both)
 
 
 def _merge(effects: np.ndarray) -> np.ndarray:

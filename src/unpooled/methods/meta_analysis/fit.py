@@ -36,7 +36,7 @@ from unpooled.methods.meta_analysis.settings import MetaAnalysisSettings
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import AverageEffects, Draws
+from unpooled.protocol.records import AverageOutcomes, Draws
 
 
 class SiteRegressions(NamedTuple):
@@ -71,7 +71,8 @@ def fit(settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, sca
     spread = heterogeneity(*sites)
     drawn = coefficient_draws(pooling, known.outcome, settings.draws, stream(seed, "coefficient draws"))
     variance = spread.tau_squared if settings.effects == "random" else 0.0
-    effects = site_draws(sites, variance, reply.per_site["people"][0], settings.draws, seed)
+    people = reply.per_site["people"][0]
+    effects = site_draws(sites, variance, people, settings.draws, seed)
     weights = weights_of(reply)
     diagnostics = {
         **_diagnostics(settings, sites, spread, scale),
@@ -79,7 +80,7 @@ def fit(settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, sca
         "weights": weights._asdict(),
     }
     # A site's own people get the interval of their population, which is never too short.
-    average = AverageEffects(effects, effects)
+    average = AverageOutcomes.of_effects(effects, effects, people)
     return Fit(Draws(by_site=drawn), average, diagnostics, weight_checks(weights, settings.trim))
 
 

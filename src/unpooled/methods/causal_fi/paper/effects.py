@@ -18,8 +18,8 @@ PEOPLE = 128
 """Number of people in a vectorised batch."""
 
 
-class NetworkAveragedEffect(eqx.Module):
-    """As `unpooled.methods.causal_fi.effects.AveragedEffect`, with the networks."""
+class NetworkAveragedOutcomes(eqx.Module):
+    """As `unpooled.methods.causal_fi.effects.AveragedOutcomes`, with the networks."""
 
     model: NetworkModel
     completed: bool = eqx.field(static=True)
@@ -27,8 +27,8 @@ class NetworkAveragedEffect(eqx.Module):
     def bounds(self) -> Bounds:
         return BOUNDS
 
-    def effect(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, " n"]:
-        return self.model.effect(draw["outcome"], rows.covariates, self._filled(draw, rows, key))
+    def outcomes(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, "n 2"]:
+        return self.model.outcomes(draw["outcome"], rows.covariates, self._filled(draw, rows, key))
 
     def _filled(self, draw: Arrays, rows: Rows, key: Array) -> Float[Array, "n u"]:
         if self.completed:

@@ -12,13 +12,13 @@ from jaxtyping import Array
 
 from unpooled.disclosure.by_site import Trace
 from unpooled.methods.causal_fi.paper import mean_field
-from unpooled.methods.causal_fi.paper.effects import NetworkAveragedEffect, conditional, individual
+from unpooled.methods.causal_fi.paper.effects import NetworkAveragedOutcomes, conditional, individual
 from unpooled.methods.causal_fi.paper.model import NetworkModel, make_model, starts
 from unpooled.methods.causal_fi.paper.stages import ImputationBound, SurrogateBound
 from unpooled.methods.causal_fi.settings import CausalFIContext, CausalFISettings
 from unpooled.methods.expected import Course, Expected, keys
 from unpooled.methods.method import Fit
-from unpooled.models.effects import BOOTSTRAP, AverageOfEffects, average_effects
+from unpooled.models.effects import BOOTSTRAP, AverageOfOutcomes, average_outcomes
 from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.optimise.stochastic import stochastic, usual_rounds
@@ -36,7 +36,7 @@ def stages(settings: CausalFISettings, context: CausalFIContext) -> dict[str, St
     return {
         IMPUTATION: ImputationBound(model, settings.monte_carlo),
         SURROGATES: SurrogateBound(model, settings.monte_carlo),
-        EFFECT: AverageOfEffects(NetworkAveragedEffect(model, settings.averaged == "completed")),
+        EFFECT: AverageOfOutcomes(NetworkAveragedOutcomes(model, settings.averaged == "completed")),
     }
 
 
@@ -96,7 +96,7 @@ def fit(settings: CausalFISettings, context: CausalFIContext, seed: int) -> Proc
     sent = {name: fixed[name] for name in (given, "outcome")}
     reply = yield from ask(EFFECT, Parameters(fixed={**sent, BOOTSTRAP: fixed["key"]}))
     diagnostics = {"bounds": {name: _diagnostics(found) for name, found in bounds.items()}}
-    return Fit(Draws(fixed), average_effects(reply, np.asarray), diagnostics)
+    return Fit(Draws(fixed), average_outcomes(reply.per_site), diagnostics)
 
 
 def _only(batch: Arrays) -> Arrays:

@@ -50,10 +50,14 @@ class NetworkModel(eqx.Module):
         """η in both arms."""
         return self.start + networks.apply(outcome["layers"], jnp.concatenate([x, u], axis=1))[:, :, 0].T
 
+    def outcomes(self, outcome: Arrays, x: Array, u: Array) -> Float[Array, "n 2"]:
+        """E[Y | x, u] in both arms, in standard units."""
+        return self.family.standardised_mean(self.family.mean(self.predictors(outcome, x, u)))
+
     def effect(self, outcome: Arrays, x: Array, u: Array) -> Float[Array, " n"]:
         """E[Y(1) − Y(0) | x, u], in standard units."""
-        arms = self.family.mean(self.predictors(outcome, x, u))
-        return self.family.standardised(arms[:, 1] - arms[:, 0])
+        both = self.outcomes(outcome, x, u)
+        return both[:, 1] - both[:, 0]
 
     def log_outcome(self, outcome: Arrays, rows: Rows, u: Array) -> Float[Array, " n"]:
         """log p̂(y | w, x, u)."""

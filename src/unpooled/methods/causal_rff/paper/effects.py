@@ -45,21 +45,21 @@ class GaussianModel(eqx.Module):
         keys = jax.random.split(key, PATHS)
         return jax.lax.map(lambda one: self.sampler.given_covariates(draw["point"], rows, one), keys)
 
-    def effect(self, draw: Arrays, rows: Rows, key: Array | None = None) -> Float[Array, "k n"]:
-        """E[f_y1(z) − f_y0(z) | x], averaged over the same draws of z for do(0) and do(1)."""
+    def outcomes(self, draw: Arrays, rows: Rows, key: Array | None = None) -> Float[Array, "k n 2"]:
+        """E[f_y(z) | x] in both arms, averaged over the same draws of z for do(0) and do(1)."""
         own = draw["coefficients"]
         z = self.paths(draw, rows).z
         if not self.functions.binary:
-            # The effect is linear in φ, so the average of φ(z) suffices for every draw.
+            # The outcome is linear in φ, so the average of φ(z) suffices for every draw.
             average = jnp.mean(jax.lax.map(lambda at: self._features(draw, at), z), axis=0)
-            return (own[:, :, 1] - own[:, :, 0]) @ average.T
+            return jnp.einsum("nf,kfa->kna", average, own)
 
         def add(total: Array, at: Array) -> tuple[Array, None]:
-            rate = jax.nn.sigmoid(jnp.einsum("nf,kfa->akn", self._features(draw, at), own))
-            return total + (rate[1] - rate[0]) / len(z), None
+            rate = jax.nn.sigmoid(jnp.einsum("nf,kfa->kna", self._features(draw, at), own))
+            return total + rate / len(z), None
 
-        zeros = jnp.zeros((own.shape[0], z.shape[1]))
-        return self.family.standardised(jax.lax.scan(add, zeros, z)[0])
+        zeros = jnp.zeros((own.shape[0], z.shape[1], 2))
+        return self.family.standardised_mean(jax.lax.scan(add, zeros, z)[0])
 
     def individual(self, draw: Arrays, rows: Rows, key: Array, correlation: Array) -> Float[Array, "k n"]:
         """Draw z given all that is observed of a person, then the other arm's outcome given z."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,7 +16,7 @@ from unpooled.methods.fedci.paper.bound import BOUNDS, Sample, make_bound, outco
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence
 from unpooled.methods.method import Fit
-from unpooled.models.effects import average_effects
+from unpooled.models.effects import OutcomeAverages, average_outcomes
 from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.optimise.stochastic import stochastic, usual_rounds
@@ -31,12 +29,10 @@ NAME = "variational"
 """Name of the bound's stage, and of the single structure in draws and diagnostics."""
 
 
-class VariationalAverage(Stage):
-    """The site's ATE under each draw from q; μ and the kernel are sent once for all draws."""
+class VariationalAverage(OutcomeAverages):
+    """The site's mean outcomes under each draw from q; μ and the kernel are sent once for all draws."""
 
     evidence: KernelEvidence
-    of_effects: ClassVar[bool] = True
-    reveals: ClassVar[str] = GaussianProcessAverage.reveals
 
     def bounds(self) -> Bounds:
         return BOUNDS
@@ -97,7 +93,7 @@ def fit(settings: FedCISettings, context: FedCIContext, seed: int) -> Procedure[
     point, rest = draws["free"], {name: draws[name] for name in ("factor", "noise", "shift", "key")}
     once = jax.tree.map(lambda leaf: np.asarray(leaf)[None], Parameters(point, rest))
     reply = yield from ask(f"effect/{NAME}", once)
-    return Fit(Draws(draws), average_effects(reply, lambda found: found[0].T), _diagnostics(found))
+    return Fit(Draws(draws), average_outcomes(reply.per_site), _diagnostics(found))
 
 
 def _draw(evidence: KernelEvidence, free: Arrays, key: Array, count: int) -> Arrays:
