@@ -113,7 +113,7 @@ def test_draws_of_sites_are_shrunken_and_share_the_mean() -> None:
 
 @pytest.mark.slow
 def test_with_fixed_effects_the_average_is_the_pooled_estimate() -> None:
-    model = fit(TABLES, effects="fixed")
+    model = fit(TABLES, pooling="fixed")
     known = model.estimates().loc["fixed effects"]
     assert model.ate() == pytest.approx(known["estimate"])
     assert model.ate_draws().std() == pytest.approx(known["standard_error"])

@@ -41,10 +41,12 @@ def interval(draws: np.ndarray, alpha: float = 0.05) -> tuple[np.ndarray, np.nda
 
 
 def table(
-    site_draws: np.ndarray, sites: Sequence[str], counts: Sequence[int], alpha: float = 0.05
-) -> pd.DataFrame:
-    """One row per site, if there are effects by site, and one for all sites."""
-    overall, rows = combine(site_draws, counts), []
+    site_draws: np.ndarray, sites: Sequence[str], counts: Sequence[int], alpha: float = 0.05, *,
+    weights: np.ndarray | None = None,
+) -> pd.DataFrame:  # fmt: skip
+    """One row per site, if there are effects by site, and one for all sites; `weights` say how much each site
+    counts in the latter, by default its number of people."""
+    overall, rows = combine(site_draws, counts if weights is None else weights), []
     own = zip(sites, counts, site_draws.T, strict=True) if site_draws.shape[1] == len(sites) else ()
     for name, count, draws in (*own, ("all sites", sum(counts), overall)):
         found = moments(draws)

@@ -21,10 +21,10 @@ from unpooled.coordinator.run import Watcher, adoption, run_study
 from unpooled.data import Table
 from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, checks_of, failed, of_result
 from unpooled.disclosure.limits import NONE, Limits
-from unpooled.effects.summary import interval, table
+from unpooled.effects.summary import interval
 from unpooled.engines.in_process import InProcess, open_sites
-from unpooled.errors import FailedCheckWarning, StudyError, nearest
-from unpooled.estimators.parameters import WithParameters
+from unpooled.errors import FailedCheckWarning, StudyError
+from unpooled.estimators.averages import Averages
 from unpooled.methods import method as methods
 from unpooled.protocol.engine import RemoteSites
 from unpooled.site.effects import conditional_effects, conformal_interval, individual_effects
@@ -32,7 +32,7 @@ from unpooled.site.site import Site
 from unpooled.study import Study
 
 
-class Estimator(WithParameters):
+class Estimator(Averages):
     """Base class of the estimators, with the methods that all of them share.
 
     The constructor only stores its parameters, `fit` checks them, and tables are never changed.
@@ -129,90 +129,7 @@ class Estimator(WithParameters):
             state["result_"] = replace(result, study=result.study.model_copy(update={"sites": {}}))
         return state
 
-    # ------------------------------------------------------------------ populations
-
-    def ate(self, site: str | None = None) -> float:
-        """Average treatment effect, in units of the outcome.
-
-        Parameters
-        ----------
-        site : str, optional
-            The site over whose people to average. By default, all people of all sites.
-
-        Returns
-        -------
-        float
-            The posterior mean.
-        """
-        return float(self.ate_draws(site).mean())
-
-    def ate_interval(self, site: str | None = None, *, alpha: float = 0.05) -> tuple[float, float]:
-        """Equal-tailed posterior interval of the average treatment effect.
-
-        Parameters
-        ----------
-        site : str, optional
-            The site over whose people to average. By default, all people of all sites.
-        alpha : float, default=0.05
-            The interval has probability 1 - `alpha`.
-
-        Returns
-        -------
-        tuple of float
-            The lower and upper end, in units of the outcome.
-        """
-        lower, upper = interval(self.ate_draws(site), alpha)
-        return float(lower), float(upper)
-
-    def ate_draws(self, site: str | None = None) -> np.ndarray:
-        """Posterior draws of the average treatment effect.
-
-        Parameters
-        ----------
-        site : str, optional
-            The site over whose people to average. By default, all people of all sites.
-
-        Returns
-        -------
-        ndarray of shape (draws,)
-            The draws, in units of the outcome.
-
-        Raises
-        ------
-        StudyError
-            If the model is not fitted, or the study has no such site.
-        """
-        result = self._fitted()
-        if site is None:
-            return result.average_outcomes.average_effects(result.study.target)[:, 0]
-        place = result.sites.index(self._known(site))
-        if not result.study.by_site:
-            raise StudyError(
-                "effects of a site must be part of the study",
-                found="by_site = false",
-                remedy="leave out the name of the site for the effect over all sites",
-            )
-        return result.site_effects[:, place]
-
-    def summary(self, *, alpha: float = 0.05) -> pd.DataFrame:
-        """Average treatment effects by site and over all sites.
-
-        Parameters
-        ----------
-        alpha : float, default=0.05
-            The intervals have probability 1 - `alpha`.
-
-        Returns
-        -------
-        pandas.DataFrame
-            One row per site, and the row ``all sites``. The columns are n (number of people), ate, variance,
-            sd, skewness and kurtosis of the posterior, lower and upper end of the interval, the number of
-            failed checks of the study (see `checks`), and the family of the outcome, which is chosen when the
-            sites agree unless the study names it.
-        """
-        result = self._fitted()
-        found = table(result.site_effects, result.sites, result.counts, alpha)
-        return found.assign(failed_checks=len(failed(self.checks())), family=result.family)
+    # ----------------------------------------------------------------------- checks
 
     def checks(self) -> pd.DataFrame:
         """Checks of the fit and, if they were computed, of the study's diagnostics.
@@ -514,21 +431,6 @@ class Estimator(WithParameters):
         aggregate(replies)  # a refusal becomes an error
         self.sites_ = opened
         return self
-
-    def _fitted(self) -> StudyResult:
-        if not hasattr(self, "result_"):
-            raise StudyError(
-                "the estimator must be fitted", found="no fit yet", remedy="call fit(study, sites) first"
-            )
-        return self.result_
-
-    def _known(self, site: str) -> str:
-        sites = self._fitted().sites
-        if site not in sites:
-            raise StudyError(
-                "the site must be one of the study's", found=f"'{site}'", remedy=nearest(site, sites)
-            )
-        return site
 
     def _beside(self, site: str) -> Site:
         self._known(site)

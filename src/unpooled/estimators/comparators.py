@@ -150,7 +150,7 @@ class MetaAnalysis(Estimator):
     seed : int, default=0
         Seed of the folds and of the draws. The same seed gives the same results. It overrides the seed of
         the study.
-    effects : {"random", "fixed"}, default="random"
+    pooling : {"random", "fixed"}, default="random"
         "random" lets the effects of the sites differ, with a variance τ² estimated by the method of
         DerSimonian and Laird, and intervals by the modified method of Hartung and Knapp. "fixed" assumes
         that all sites have the same effect.
@@ -188,7 +188,7 @@ class MetaAnalysis(Estimator):
 
     Examples
     --------
-    >>> MetaAnalysis(effects="fixed", seed=7).get_params()["folds"]
+    >>> MetaAnalysis(pooling="fixed", seed=7).get_params()["folds"]
     3
     """
 
@@ -198,7 +198,7 @@ class MetaAnalysis(Estimator):
         self,
         *,
         seed: int = 0,
-        effects: str = "random",
+        pooling: str = "random",
         folds: int = 3,
         repeats: int = 3,
         ridge: float | None = None,
@@ -206,7 +206,7 @@ class MetaAnalysis(Estimator):
         draws: int = 400,
     ) -> None:
         self.seed = seed
-        self.effects = effects
+        self.pooling = pooling
         self.folds = folds
         self.repeats = repeats
         self.ridge = ridge

@@ -70,7 +70,7 @@ def fit(settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, sca
     sites = median(each)
     spread = heterogeneity(*sites)
     drawn = coefficient_draws(pooling, known.outcome, settings.draws, stream(seed, "coefficient draws"))
-    variance = spread.tau_squared if settings.effects == "random" else 0.0
+    variance = spread.tau_squared if settings.pooling == "random" else 0.0
     people = reply.per_site["people"][0]
     effects = site_draws(sites, variance, people, settings.draws, seed)
     weights = weights_of(reply)
@@ -119,9 +119,9 @@ def _diagnostics(
         "random": {**_random_effects(random, scale), "weights": BySite(random.weights)},
     }
     return {
-        "effects": settings.effects,
+        "pooling": settings.pooling,
         "sites": site_numbers(sites, scale),
-        "overall": both[settings.effects],
+        "overall": both[settings.pooling],
         **both,
         "heterogeneity": {**spread._asdict(), "tau_squared": scale**2 * spread.tau_squared},
     }

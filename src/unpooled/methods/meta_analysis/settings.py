@@ -12,7 +12,7 @@ from unpooled.methods.settings import MethodSettings
 class MetaAnalysisSettings(MethodSettings):
     """Settings of the meta-analysis. Each site's estimate is doubly robust and uses its own people only."""
 
-    effects: Literal["random", "fixed"] = "random"
+    pooling: Literal["random", "fixed"] = "random"
     """Whether the effect differs between sites ("random", with the variance of DerSimonian and Laird and the
     modified interval of Hartung and Knapp) or is the same at all sites ("fixed")."""
     folds: int = Field(default=3, ge=1, le=20)
