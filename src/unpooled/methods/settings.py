@@ -32,6 +32,12 @@ class MethodSettings(BaseModel):
         return False
 
     @property
+    def differs_by_site(self) -> bool:
+        """Whether parameters are sent that may differ by site. If not, a sum is masked with a key that
+        depends on them, so that it is lost if a site is sent others."""
+        return True
+
+    @property
     def needs_sites(self) -> bool:
         """Whether the method combines estimates of single sites, and so needs effects by site."""
         return False

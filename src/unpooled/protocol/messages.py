@@ -8,7 +8,7 @@ the reply.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, ClassVar
@@ -300,8 +300,11 @@ class Question(Message):
         """The question as the site with this index receives it."""
         return self
 
-    def common(self) -> Question:
-        """The part of the question that is the same for every site."""
+    def common(self, differs: Callable[[str], bool]) -> Question:
+        """The part of the question that is the same for every site.
+
+        Sites may receive different parameters of the stages for which `differs` is true.
+        """
         return self
 
     def mismatch(self, study: Study) -> str | None:
@@ -564,7 +567,9 @@ class Ask(Question):
         own = self.parameters.at(site)
         return self if own is self.parameters else replace(self, parameters=own)
 
-    def common(self) -> Question:
+    def common(self, differs: Callable[[str], bool]) -> Question:
+        if not differs(self.stage):
+            return self
         return replace(self, parameters=replace(self.parameters, per_site={}))
 
     def mismatch(self, study: Study) -> str | None:
@@ -591,7 +596,9 @@ class Vjp(Question):
         cotangent = Statistics(self.cotangent.summed, own)
         return replace(self, parameters=self.parameters.at(site), cotangent=cotangent)
 
-    def common(self) -> Question:
+    def common(self, differs: Callable[[str], bool]) -> Question:
+        if not differs(self.stage):
+            return self
         parameters, cotangent = replace(self.parameters, per_site={}), replace(self.cotangent, per_site={})
         return replace(self, parameters=parameters, cotangent=cotangent)
 
@@ -627,8 +634,8 @@ class Together(Question):
         same = all(part is asked for part, asked in zip(parts, self.questions, strict=True))
         return self if same else Together(parts)
 
-    def common(self) -> Question:
-        return Together(tuple(part.common() for part in self.questions))
+    def common(self, differs: Callable[[str], bool]) -> Question:
+        return Together(tuple(part.common(differs) for part in self.questions))
 
     def mismatch(self, study: Study) -> str | None:
         return next(filter(None, (part.mismatch(study) for part in self.questions)), None)

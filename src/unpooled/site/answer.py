@@ -92,8 +92,9 @@ def hide(site: Site, reply: Reply, question: Message, number: int, scale: Scale 
                 found="no keys for this run",
                 remedy="start the study again",
             )
-        people = site.adopted.count if site.adopted is not None and question.of_stages else 1
-        return site.session.hide(reply, question, number, scale, people)
+        if site.adopted is None or not question.of_stages:
+            return site.session.hide(reply, question, number, scale)
+        return site.session.hide(reply, question, number, scale, site.adopted.count, site.adopted.differs)
     except UnpooledError as error:
         return Refusal(type(error).__name__, error.expected, error.found, error.remedy)
 

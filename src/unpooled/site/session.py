@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgpack
@@ -132,10 +132,19 @@ class Session:
             name: hmac.digest(secret, b"table" + table, "sha256") for name, secret in self.secrets.items()
         }
 
-    def hide(self, reply: Reply, question: Question, number: int, scale: Scale, people: int = 1) -> Reply:
+    def hide(
+        self,
+        reply: Reply,
+        question: Question,
+        number: int,
+        scale: Scale,
+        people: int = 1,
+        differs: Callable[[str], bool] = lambda stage: True,
+    ) -> Reply:
         """The reply with masks on all numbers of which only the sum is needed, which are sums over people.
 
         In each round one question is answered: two answers with the same masks would reveal their difference.
+        `differs` says of which stages sites may be asked about different parameters.
         """
         own = hashlib.sha256(encode(question)).digest()
         if number < self._last[0] or (number == self._last[0] and own != self._last[1]):
@@ -147,11 +156,11 @@ class Session:
             return TooLarge()
         if found is None:
             return reply
-        self._mask(found, question, number)
+        self._mask(found, question.common(differs), number)
         return found
 
     def _mask(self, found: Masked, question: Question, number: int) -> None:
-        common = hashlib.sha256(encode(question.common())).digest()
+        common = hashlib.sha256(encode(question)).digest()
         scale = found.scale
         context = _packed([number, common, scale.words, scale.exponent, scale.terms])
         for name, secret in self.secrets.items():

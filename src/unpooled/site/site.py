@@ -121,6 +121,10 @@ class Adoption:
     diagnostic_rows: Rows | Spool | None = None
     """The rows with the regressors and folds of the diagnostics."""
 
+    def differs(self, stage: str) -> bool:
+        """Whether sites may be asked about different parameters of a stage."""
+        return self.settings.differs_by_site or stage.startswith(diagnostic_rounds.PREFIX)
+
 
 def adopt(site: Site, question: Adopt) -> Adoption:
     """Standardise and protect the rows, and build the method's stages."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -178,6 +179,34 @@ def test_the_same_table_at_two_sites_is_refused(tmp_path: Path) -> None:
     transport = gateways(tmp_path, made, asked)
     with pytest.raises(Exception, match="'north' and 'south' have the same table"):
         RemoteEngine(transport, asked).exchange(Describe(asked.columns))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "fedci", "inter_dependency": False, "draws": 20, "evaluations": 5},
+        {"name": "aipw", "site_terms": "none"},
+        {"name": "aipw", "site_terms": "none", "estimator": "ipw"},
+        {"name": "causal_rff", "confounding": "observed", "site_terms": "none", "draws": 20},
+    ],
+    ids=lambda method: "-".join(str(one) for one in method.values()),
+)
+@pytest.mark.parametrize("outcome", ["y", "late"])
+def test_sites_that_do_not_differ_are_sent_the_same_parameters(method: dict[str, Any], outcome: str) -> None:
+    """Otherwise their masks would not cancel."""
+    made = {name: one.assign(late=(one["y"] > 0).astype(int)) for name, one in tables().items()}
+    plain, masked = (
+        study("alike", method=method, privacy={"aggregation": how}).with_changes(
+            columns={"treatment": "w", "outcome": outcome, "covariates": ["a", "b", "c"]}
+        )
+        for how in ("plain", "secure")
+    )
+    np.testing.assert_allclose(
+        of_study(masked).fit(masked, made).result_.site_effects,
+        of_study(plain).fit(plain, made).result_.site_effects,
+        rtol=1e-6,
+        atol=1e-6,
+    )
 
 
 # ------------------------------------------------- a coordinator that would rather see single sites

@@ -37,6 +37,10 @@ class AIPWSettings(MethodSettings):
     diagnostics contain both exactly."""
 
     @property
+    def differs_by_site(self) -> bool:
+        return self.site_terms != "none"
+
+    @property
     def fold_draws(self) -> int:
         return self.repeats if self.folds > 1 and self.estimator != "difference" else 1
 

@@ -89,6 +89,10 @@ class CausalRFFSettings(MethodSettings):
     """Assumed correlation of the noise in a person's two potential outcomes. The data cannot identify it;
     it affects individual effects only."""
 
+    @property
+    def differs_by_site(self) -> bool:
+        return self.confounding != "observed" or self.site_terms != "none"
+
 
 @dataclass(frozen=True)
 class CausalRFFContext:

@@ -83,6 +83,10 @@ class FedCISettings(MethodSettings):
     def compares_sites(self) -> bool:
         return self.inter_dependency
 
+    @property
+    def differs_by_site(self) -> bool:
+        return self.inter_dependency
+
 
 @dataclass(frozen=True)
 class FedCIContext:

@@ -194,11 +194,20 @@ def outline(design: Design, width: int, *, differ: bool, binary: bool) -> Outlin
     )
 
 
+NOTHING = 1e-9
+"""Variances of coefficients in which sites do not differ are expected to be smaller than this."""
+
+
 def learned_variances(outline: Outline) -> np.ndarray:
     """Indices of the variances that are used and not fixed."""
     last = len(outline.expected)
     used = {*outline.common, *outline.site, *(() if outline.binary else (last - 2, last - 1))}
-    return np.array(sorted(i for i in used if i != 0 and outline.expected[i] > 1e-9))
+    return np.array(sorted(i for i in used if i != 0 and outline.expected[i] > NOTHING))
+
+
+def site_terms(outline: Outline) -> np.ndarray:
+    """Whether sites differ in each coefficient; the others are exactly zero, the same for every site."""
+    return np.array(outline.expected)[np.array(outline.site).ravel()] > NOTHING
 
 
 def assemble(sums: RegressionStatistics, noise: Array) -> pooling.PoolingSums:
@@ -262,9 +271,10 @@ class PartlyShared(eqx.Module):
     def coefficients(self, point: Array, sums: RegressionStatistics, key: Array | None) -> dict[str, Array]:
         pooled, prior = self._system(point, sums)
         found = pooling.coefficients(pooling.posterior(pooled, prior), prior, key)
+        site = jnp.where(site_terms(self.outline), found.site, 0.0)
         return {
             "common": found.common.reshape(2, -1),
-            "site": found.site.reshape(found.site.shape[0], 2, -1),
+            "site": site.reshape(len(site), 2, -1),
             "noise": jnp.exp(point[-2:]),
         }
 
