@@ -27,7 +27,7 @@ def test_simulate_writes_a_study_that_check_accepts(tmp_path):
     checked = run("check", study)
     assert checked.exit_code == 0
     assert "The 2 sites agree on the columns." in checked.stdout
-    assert "draws of the average effect at this site" in checked.stdout
+    assert "draws of the mean outcome under control and under treatment" in checked.stdout
     assert "would refuse" in checked.stdout  # 20 covariates for 40 people
 
 

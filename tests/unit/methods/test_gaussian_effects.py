@@ -104,7 +104,8 @@ def test_metropolis_draws_a_persons_posterior_and_the_proposal_does_not(binary: 
 def test_effects_follow_the_papers_five_steps(binary: bool) -> None:
     made, free = world(binary)
     model = modelled(made)
-    found = np.asarray(eqx.filter_jit(model.effect)(bundle(made, free), copies(64)))[:, :64]
+    both = np.asarray(eqx.filter_jit(model.outcomes)(bundle(made, free), copies(64)))[:, :64]
+    found = both[..., 1] - both[..., 0]
     of_w, of_y = slow.auxiliary(made, free, X, SITE)
     nodes, weights = hermegauss(9)
     expected = 0.0

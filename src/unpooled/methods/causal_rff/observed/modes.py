@@ -143,7 +143,9 @@ def draw(
     """Draw variances about their mode, and coefficients from their exact posterior given each."""
     values, vectors = np.linalg.eigh(mode.precision)
     scale = np.where(values > 1e-9, 1.0 / np.sqrt(np.maximum(values, 1e-9)), 0.0)
-    moved = mode.point + (rng.standard_normal((count, len(scale))) * scale) @ vectors.T
+    # The symmetric root does not depend on the vectors that the solver picks for equal eigenvalues.
+    root = (vectors * scale) @ vectors.T
+    moved = mode.point + rng.standard_normal((count, len(scale))) @ root
     return _arrays(_draws(terms, moved, sums, key_data(rng, count)))
 
 
