@@ -99,7 +99,20 @@ class Averages(WithParameters):
         return self._difference(TREATED, site).estimate
 
     def att_interval(self, site: str | None = None, *, alpha: float = 0.05) -> tuple[float, float]:
-        """Equal-tailed interval of the average effect on the treated; parameters as in `ate_interval`."""
+        """Equal-tailed posterior interval of the average effect on the treated.
+
+        Parameters
+        ----------
+        site : str, optional
+            The site over whose treated people to average. By default, those of all sites.
+        alpha : float, default=0.05
+            The interval has probability 1 - `alpha`.
+
+        Returns
+        -------
+        tuple of float
+            The lower and upper end, in units of the outcome.
+        """
         return self._difference(TREATED, site, alpha)[1:3]
 
     def atc(self, site: str | None = None) -> float:
@@ -118,7 +131,20 @@ class Averages(WithParameters):
         return self._difference(CONTROLS, site).estimate
 
     def atc_interval(self, site: str | None = None, *, alpha: float = 0.05) -> tuple[float, float]:
-        """Equal-tailed interval of the average effect on the controls; parameters as in `ate_interval`."""
+        """Equal-tailed posterior interval of the average effect on the controls.
+
+        Parameters
+        ----------
+        site : str, optional
+            The site over whose untreated people to average. By default, those of all sites.
+        alpha : float, default=0.05
+            The interval has probability 1 - `alpha`.
+
+        Returns
+        -------
+        tuple of float
+            The lower and upper end, in units of the outcome.
+        """
         return self._difference(CONTROLS, site, alpha)[1:3]
 
     def ato(self, site: str | None = None) -> float:
@@ -145,14 +171,28 @@ class Averages(WithParameters):
         return self._difference(OVERLAP, site).estimate
 
     def ato_interval(self, site: str | None = None, *, alpha: float = 0.05) -> tuple[float, float]:
-        """Equal-tailed interval of the average effect in the overlap population; see `ate_interval`."""
+        """Equal-tailed posterior interval of the average effect in the overlap population.
+
+        Parameters
+        ----------
+        site : str, optional
+            The site over whose people to average. By default, those of all sites.
+        alpha : float, default=0.05
+            The interval has probability 1 - `alpha`.
+
+        Returns
+        -------
+        tuple of float
+            The lower and upper end, in units of the outcome.
+        """
         return self._difference(OVERLAP, site, alpha)[1:3]
 
     # -------------------------------------------------------------- other comparisons
 
     def ratio(self, group: str = EVERYBODY, *, site: str | None = None) -> float:
-        """Mean outcome under treatment divided by that under control: the risk ratio of 0/1 outcomes, and
-        the rate ratio of counts.
+        """Mean outcome under treatment divided by that under control.
+
+        It is the risk ratio of 0/1 outcomes, and the rate ratio of counts.
 
         Parameters
         ----------
@@ -171,7 +211,22 @@ class Averages(WithParameters):
     def ratio_interval(
         self, group: str = EVERYBODY, *, site: str | None = None, alpha: float = 0.05
     ) -> tuple[float, float]:
-        """Equal-tailed interval of the ratio of mean outcomes, with probability 1 - `alpha`; see `ratio`."""
+        """Equal-tailed posterior interval of the ratio of mean outcomes.
+
+        Parameters
+        ----------
+        group : str, default="everybody"
+            The people, as in `ratio`.
+        site : str, optional
+            Their site. By default, those of all sites.
+        alpha : float, default=0.05
+            The interval has probability 1 - `alpha`.
+
+        Returns
+        -------
+        tuple of float
+            The lower and upper end, NaN where the ratio is not defined.
+        """
         return self._contrast(RATIO, group, site, alpha)[1:3]
 
     def odds_ratio(self, group: str = EVERYBODY, *, site: str | None = None) -> float:
@@ -199,7 +254,22 @@ class Averages(WithParameters):
     def odds_ratio_interval(
         self, group: str = EVERYBODY, *, site: str | None = None, alpha: float = 0.05
     ) -> tuple[float, float]:
-        """Equal-tailed interval of the odds ratio, with probability 1 - `alpha`; see `odds_ratio`."""
+        """Equal-tailed posterior interval of the odds ratio.
+
+        Parameters
+        ----------
+        group : str, default="everybody"
+            The people, as in `ratio`.
+        site : str, optional
+            Their site. By default, those of all sites.
+        alpha : float, default=0.05
+            The interval has probability 1 - `alpha`.
+
+        Returns
+        -------
+        tuple of float
+            The lower and upper end, NaN where the odds ratio is not defined.
+        """
         return self._contrast(ODDS_RATIO, group, site, alpha)[1:3]
 
     def number_needed_to_treat(self, group: str = EVERYBODY, *, site: str | None = None) -> float:
