@@ -50,11 +50,12 @@ def _evidence(family: str) -> KernelEvidence:
         family=family,
         shifts=False,
         coupled=False,
+        noisy=True,
         inducing=jnp.zeros((0, 3)),
         ard=False,
         tied=False,
     )
-    return KernelEvidence(structure, diagonal=False)
+    return KernelEvidence(structure, link=None, diagonal=False)
 
 
 def _scikit_learn(family: str) -> GaussianProcessRegressor:

@@ -148,9 +148,6 @@ class Calibration(Record):
     log_odds: np.ndarray | None = None
     """Coefficients of [1, x] in the log odds of treatment; None if the counts are not weighted by them, so
     that there are no conformal intervals."""
-    continuous: bool = True
-    """Whether the outcome is continuous. Only then are errors measured in sds of a normal distribution, by
-    the scale and by the checks; conformal intervals hold for any outcome."""
 
     def noise_of_arms(self) -> NoiseOfArms | None:
         """The noise variance of held-out outcomes in each arm; None if no site could tell of both."""
@@ -178,8 +175,6 @@ class Calibration(Record):
 
     def scale(self) -> np.ndarray:
         """By arm, the factor by which prediction intervals must be stretched, shrunk towards 1."""
-        if not self.continuous:
-            return np.ones(2)
         found = [np.interp(LEVEL - 1.0, -tail, at) for at, tail in self._tails()]
         people = self.people
         return (np.array(found) / ndtri(0.5 + 0.5 * LEVEL)) ** (people / (people + SHRUNK))

@@ -23,6 +23,9 @@ LEAST = 1e-6
 """Probabilities are kept at least this far from 0 and 1."""
 STEEPEST = 15.0
 """Log of the largest Poisson rate."""
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
+NODES, WEIGHTS = _NODES, _WEIGHTS / _WEIGHTS.sum()
+"""Nodes and weights of the expectation over a standard normal variable."""
 
 
 class WorkingResponse(NamedTuple):
@@ -110,8 +113,25 @@ class Logit(eqx.Module):
     def seen(self, standardised: Array) -> Array:
         return (standardised > 0.0).astype(float)
 
-    def mean(self, predictor: Array) -> Array:
-        return jax.nn.sigmoid(predictor)
+    def start(self) -> float:
+        rate = np.clip(self.rate, LEAST, 1.0 - LEAST)
+        return float(np.log(rate / (1.0 - rate)))
+
+    def mean(self, predictor: Array, variance: Array | float = 0.0) -> Array:
+        """By Gauss–Hermite quadrature if η varies."""
+        if isinstance(variance, float) and variance == 0.0:
+            return jax.nn.sigmoid(predictor)
+        steps = jnp.sqrt(variance)[..., None] * NODES
+        return jax.nn.sigmoid(predictor[..., None] + steps) @ WEIGHTS
+
+    def working(self, outcome: Array, predictor: Array, noise: Array | None = None) -> WorkingResponse:
+        rate = jax.nn.sigmoid(predictor)
+        weight = jnp.maximum(rate * (1.0 - rate), LEAST)
+        return WorkingResponse((outcome - rate) / weight, weight)
+
+    def near(self, outcome: Array) -> Array:
+        """η of a mean between the outcome and ½, from which to start."""
+        return jnp.log((outcome + 0.5) / (1.5 - outcome))
 
     def log_density(self, outcome: Array, predictor: Array, noise: Array | None = None) -> Array:
         return jax.nn.log_sigmoid(jnp.where(outcome > 0.5, predictor, -predictor))
@@ -141,6 +161,10 @@ class Count(eqx.Module):
 
     def mean(self, predictor: Array, variance: Array | float = 0.0) -> Array:
         return jnp.exp(jnp.minimum(predictor + 0.5 * variance, STEEPEST))
+
+    def near(self, outcome: Array) -> Array:
+        """η of a mean near the outcome, from which to start."""
+        return jnp.log(outcome + 0.1 * jnp.maximum(self.rate, LEAST))
 
     def standardised(self, difference: Array) -> Array:
         return difference / self.sd

@@ -24,8 +24,10 @@ from unpooled.methods.fedci.bounds import WEIGHTS
 from unpooled.methods.fedci.mixture import mix
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators
 from unpooled.methods.fedci.subsample import is_large
+from unpooled.methods.fedci.working_response import Link
 from unpooled.models.calibration import odds
 from unpooled.models.effects import OutcomeAverages, average, bootstrap_weights, group_weights
+from unpooled.models.outcome_family import individual_effect as family_effect
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
@@ -139,6 +141,38 @@ def outcomes(
     return both + jnp.stack(means, axis=-1), prior - jnp.einsum("spk,spl->skl", explained, explained)
 
 
+def drawn_means(
+    evidence: Evidence, link: Link, draws: WeightDraws, covariates: Array, key: Array
+) -> Float[Array, "j k 2"]:
+    """Mean outcomes in both arms with a link, under draws of the remainder from its prior."""
+    return link.mean(_drawn_latent(evidence, draws, covariates, key))
+
+
+def _drawn_latent(
+    evidence: Evidence, draws: WeightDraws, covariates: Array, key: Array
+) -> Float[Array, "j k 2"]:
+    both = shared_arms(evidence, draws, covariates)
+    if not isinstance(evidence, KernelEvidence):
+        return both
+    keys = jax.random.split(key, len(both))
+    # A person's numbers do not depend on how many others there are.
+    normal = jax.vmap(lambda one: jax.random.normal(one, both.shape[1:]))(keys)
+    sd = jnp.sqrt(evidence.structure.remainder_diagonal(draws.free, covariates))
+    return both + sd[:, None] * normal @ evidence.structure.kernel_factor(draws.free).T
+
+
+def drawn_individual_effect(
+    evidence: Evidence, link: Link, draws: WeightDraws, people: Rows, dispersion: Array, key: Array
+) -> Float[Array, "j k"]:
+    """ITE of people with known outcomes and a link: the outcome in the other arm is drawn."""
+    for_latent, for_outcome = jax.random.split(key)
+    predictor = link.predictor(_drawn_latent(evidence, draws, people.covariates, for_latent))
+    keys = jax.random.split(for_outcome, len(predictor))
+    return jax.vmap(
+        lambda both, key: family_effect(link.family, both, dispersion, people, jnp.zeros(()), key)
+    )(predictor, keys)
+
+
 def individual_effect(
     evidence: Evidence, draws: WeightDraws, rows: Rows, others: Rows | None, noise_correlation: Array
 ) -> tuple[Float[Array, "j k"], Float[Array, " k"]]:
@@ -227,7 +261,11 @@ class GaussianProcessAverage(OutcomeAverages):
         # One average over the site's people, and for each draw one over their population.
         weights = groups * bootstrap_weights(for_weights, rows, (count,))[:, None]
         every = jnp.concatenate([groups[None], weights])
-        both, covariance = outcomes(self.evidence, draws, rows, _shares(every))
+        if self.evidence.link is None:
+            both, covariance = outcomes(self.evidence, draws, rows, _shares(every))
+        else:
+            both = drawn_means(self.evidence, self.evidence.link, draws, rows.covariates, for_noise)
+            covariance = jnp.zeros((len(every), 2 * len(groups), 2 * len(groups)))
         remainder = jnp.einsum("skl,jl->sjk", _roots(covariance), noise)
         # Whatever the weights of the features, the averages rest on enough people. Padding has no weight.
         found = {
@@ -243,16 +281,20 @@ class GaussianProcessAverage(OutcomeAverages):
         """The averages of a large site from sums over its people.
 
         Means with the random weights of a Bayesian bootstrap are normal if people are many. Their means and
-        covariances are known, so that no weights are drawn.
+        covariances are known, so that no weights are drawn. With a link, the remainder enters the means of
+        people, and hardly varies their average.
         """
-        evidence, size = self.evidence, len(groups)
+        evidence, link, size = self.evidence, self.evidence.link, len(groups)
 
         def of_block(draws: WeightDraws, block: tuple[Array, Array]) -> tuple[Array, Array]:
             covariates, groups = block
             both = shared_arms(evidence, draws, covariates)
+            variance = _remainder_variance(evidence, draws.free, covariates)
+            if link is not None:
+                between = jnp.diagonal(_between(evidence, draws.free))
+                both, variance = link.mean(both, variance[:, None] * between), jnp.zeros_like(variance)
             each = jnp.concatenate([jnp.ones_like(both[..., :1]), both], axis=-1)
             each = (groups[None, :, :, None] * each[:, :, None, :]).reshape(*both.shape[:2], -1)
-            variance = _remainder_variance(evidence, draws.free, covariates)
             return jnp.einsum("jnp,jnq->jpq", each, each), jnp.einsum("ng,nh,n->gh", groups, groups, variance)
 
         products, variance = sum_over_blocks(of_block, draws, (rows.covariates, groups.T))
@@ -350,12 +392,20 @@ def _program(
 
     def one(leaves: Arrays) -> Array:
         drawn = WeightDraws(leaves["free"], leaves["beta"], leaves["shift"][:, :, rows.site])
+        key = jax.random.wrap_key_data(leaves["key"])
+        if evidence.link is not None:
+            asked = rows if people is None else people
+            if noise_correlation is not None:
+                dispersion = leaves["dispersion"]
+                return drawn_individual_effect(evidence, evidence.link, drawn, asked, dispersion, key)
+            both = drawn_means(evidence, evidence.link, drawn, asked.covariates, key)
+            return both[..., 1] - both[..., 0]
         if noise_correlation is None:
             assert people is not None
             mean, variance = conditional_effect(evidence, drawn, rows, people.covariates)
         else:
             mean, variance = individual_effect(evidence, drawn, rows, people, noise_correlation)
-        noise = jax.random.normal(jax.random.wrap_key_data(leaves["key"]), mean.shape)
+        noise = jax.random.normal(key, mean.shape)
         return mean + jnp.sqrt(variance) * noise
 
     return jax.lax.map(one, part)

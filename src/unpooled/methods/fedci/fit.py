@@ -15,18 +15,17 @@ import numpy as np
 from unpooled.disclosure.by_site import Trace
 from unpooled.methods.fedci.bounds import limits_of
 from unpooled.methods.fedci.checks import draws_check, noise_of_arms
+from unpooled.methods.fedci.expansion import Expanded, dispersion_of, minimise_expanded
 from unpooled.methods.fedci.held_out import by_site, calibrate, stack
 from unpooled.methods.fedci.laplace import draw_hyperparameters, posterior_mode
 from unpooled.methods.fedci.mixture import mix, mixed
 from unpooled.methods.fedci.ridge import Ridges, fixed_parameters, ridges_of
 from unpooled.methods.fedci.settings import FedCISettings
 from unpooled.methods.fedci.stages import Evidence
-from unpooled.methods.fedci.subsample import first_stage
+from unpooled.methods.fedci.subsample import first_stage, structure_of
 from unpooled.methods.method import Fit
 from unpooled.models.effects import average_outcomes
 from unpooled.optimise.lbfgs import Stopping
-from unpooled.optimise.minimise import minimise
-from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.records import Arrays, AverageOutcomes, Draws, Parameters
 
@@ -40,38 +39,42 @@ def fit(
     folds: int,
     seed: int,
     share: float = 1.0,
-    *,
-    continuous: bool = True,
 ) -> Procedure[Fit]:
     """Fit and weight all structures; with `folds` equal to 0 there is a single structure.
 
-    If `share` is below one, the steps before the draws use a subsample with that share of the people. The
-    noise of outcomes that are not continuous depends on their mean, and is not checked.
+    If `share` is below one, the steps before the draws use a subsample with that share of the people.
+    Outcomes that are not continuous have no noise of their own, so that there is nothing to calibrate.
     """
     held = np.arange(-1, folds)
     ridge = yield from ask("ridge", Parameters(fixed={"fold": held}))
     starts = [ridges_of(jax.tree.map(lambda leaf, i=i: leaf[i], ridge.summed)) for i in range(len(held))]
-    scaled = [replace(ridge, rows=share * ridge.rows) for ridge in starts]
     names = list(evidences)
+    link = evidences[names[0]].link
+    if link is not None:
+        starts = [replace(ridge, noise=np.full(2, float(link.noise))) for ridge in starts]
+    scaled = [replace(ridge, rows=share * ridge.rows) for ridge in starts]
     minimised = yield from side_by_side(
         *[_minimise(first_stage(name, share), evidences[name], scaled, held, settings) for name in names]
     )
-    minima = dict(zip(names, minimised, strict=True))
+    expanded = dict(zip(names, minimised, strict=True))
+    minima = {name: one.minima for name, one in expanded.items()}
     weights = {names[0]: 1.0}
     if folds:
         weights = yield from stack(evidences, minima, held, scaled)
     modes, calibration = yield from side_by_side(
         side_by_side(
             *[
-                posterior_mode(name, evidences[name], minima[name], starts[0], settings, share)
+                posterior_mode(name, evidences[name], expanded[name], starts[0], settings, share)
                 for name in weights
             ]
         ),
-        calibrate(evidences, minima, held, scaled, weights, seed, continuous=continuous),
+        calibrate(evidences, minima, held, scaled, weights, seed),
     )
     drawn = yield from side_by_side(
         *[
-            draw_hyperparameters(name, evidences[name], mode, starts[0], settings, share, seed + i)
+            draw_hyperparameters(
+                name, evidences[name], mode, starts[0], expanded[name].of_all, settings, share, seed + i
+            )
             for i, (name, mode) in enumerate(zip(weights, modes, strict=True))
         ]
     )
@@ -91,7 +94,7 @@ def fit(
     }
     outcomes = mixed(dict(zip(weights, effects, strict=True)), weights, settings.draws)
     checks, noise = [draws_check(replaced)], None
-    if continuous:
+    if link is None:
         if calibration is not None:
             noise = calibration.noise_of_arms()
             checks.append(calibration.check())
@@ -106,7 +109,7 @@ def fit(
 
 def _minimise(
     name: str, evidence: Evidence, starts: list[Ridges], held: np.ndarray, settings: FedCISettings
-) -> Procedure[Minima]:
+) -> Procedure[Expanded]:
     """Minimise one structure's objective on all people and without each fold, in one batch."""
     evaluations = settings.evaluations or evidence.structure.evaluations
     stopping = Stopping(evaluations, settings.tolerance, FOLDS_COARSER)
@@ -115,7 +118,8 @@ def _minimise(
     batch, units = (jax.tree.map(lambda *leaves: np.stack(leaves), *part) for part in (points, scales))
     box = limits_of(evidence.structure.bounds(), points[0])
     fixed = fixed_parameters(starts, held)
-    return (yield from minimise(name, evidence, batch, units, fixed, stopping, box))
+    stage = dispersion_of(structure_of(name))
+    return (yield from minimise_expanded(name, evidence, batch, units, fixed, stopping, box, stage))
 
 
 def _average(name: str, draws: Arrays, log_odds: np.ndarray) -> Procedure[AverageOutcomes]:

@@ -45,7 +45,7 @@ class HeldOutErrors(Stage):
     reveals: ClassVar[str] = "per arm: summed squared prediction errors, and number of people"
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        errors = jnp.stack([rows.outcome - mean for mean, *_ in _each(self.evidences, parameters, rows)])
+        errors = jnp.stack([rows.outcome - one for one in _means(self.evidences, parameters, rows)])
         weights = arm_indicators(rows.treatment).T * rows.present
         control, treated = (spread_out(errors, arm, rows.least) for arm in weights)
         errors = jnp.where(rows.treatment > 0.5, treated, control)
@@ -97,6 +97,12 @@ def _each(evidences: tuple[Evidence, ...], parameters: Parameters, rows: Rows) -
     return [_predicted(evidence, fitted, shift, rows) for evidence, fitted, shift in asked]
 
 
+def _means(evidences: tuple[Evidence, ...], parameters: Parameters, rows: Rows) -> list[Float[Array, " n"]]:
+    """Everybody's mean outcome under each structure, fitted without them."""
+    each = zip(evidences, _each(evidences, parameters, rows), strict=True)
+    return [one[0] if evidence.link is None else evidence.link.mean(one[0], one[1]) for evidence, one in each]
+
+
 def _predicted(evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> Float[Array, "4 n"]:
     # With limits, or an exact remainder, a prediction depends on the other people of the site.
     if rows.least or (isinstance(evidence, KernelEvidence) and not evidence.diagonal):
@@ -112,9 +118,10 @@ def _predict(evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> Fl
         weights = in_use(rows, {"fold": fold})
         draws = as_sent(evidence, WeightDraws(free, beta, own), rows, weights)
         each, remainder = factual(evidence, draws, rows, weights)
-        noise = arm_indicators(rows.treatment) @ jnp.exp(2.0 * free["noise"])
         spread = jnp.var(each, axis=0) + remainder
-        common = jnp.full_like(noise, jnp.exp(jnp.sum(free["noise"])))
+        log_sd = free["noise"] if evidence.link is None else jnp.full(2, jnp.log(evidence.link.noise))
+        noise = arm_indicators(rows.treatment) @ jnp.exp(2.0 * log_sd)
+        common = jnp.full_like(noise, jnp.exp(jnp.sum(log_sd)))
         return jnp.stack([each.mean(axis=0), spread, noise, common])
 
     folds = jnp.arange(fitted["beta"].shape[0])
@@ -159,14 +166,13 @@ def calibrate(
     starts: list[Ridges],
     weights: dict[str, float],
     seed: int,
-    *,
-    continuous: bool,
 ) -> Procedure[Calibration | None]:
     """The distances of held-out outcomes from the weighted prediction: one round.
 
-    None if no fold was held out, or if the sites are too small to tell.
+    None if no fold was held out, if the sites are too small to tell, or if outcomes have no noise whose scale
+    could be wrong.
     """
-    if len(held) == 1:
+    if len(held) == 1 or any(evidence.link is not None for evidence in evidences.values()):
         return None
     asked = _question(evidences, minima, held, starts, seed)
     log_odds = np.stack([ridge.log_odds for ridge in starts])
@@ -174,7 +180,7 @@ def calibrate(
     fixed = {**asked.fixed, "share": share, "log_odds": log_odds[None, 1:]}
     reply = yield from ask("held_out/distances", Parameters(fixed=fixed, per_site=asked.per_site))
     found = {name: np.asarray(value[0]) for name, value in reply.summed.items()}
-    calibration = Calibration(**found, log_odds=log_odds[0], continuous=continuous)
+    calibration = Calibration(**found, log_odds=log_odds[0])
     return calibration if calibration.known else None
 
 

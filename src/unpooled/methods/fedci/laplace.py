@@ -13,6 +13,7 @@ from scipy.special import chdtri
 from unpooled.maths.pareto import pareto_shape
 from unpooled.maths.streams import key_data, stream
 from unpooled.methods.fedci.bounds import limits_of
+from unpooled.methods.fedci.expansion import Expanded
 from unpooled.methods.fedci.model import Structure
 from unpooled.methods.fedci.posterior import Posterior, log_prior_slopes, posteriors, weights_and_shifts
 from unpooled.methods.fedci.refinement import REFINEMENT, STRETCH, refine
@@ -20,7 +21,7 @@ from unpooled.methods.fedci.ridge import Ridges, fixed_parameters
 from unpooled.methods.fedci.settings import FedCISettings
 from unpooled.methods.fedci.stages import Evidence
 from unpooled.methods.fedci.subsample import first_stage
-from unpooled.optimise.objective import Minima, curvature, flatten, ravel
+from unpooled.optimise.objective import curvature, flatten, ravel
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.stage import Bounds
@@ -48,11 +49,12 @@ class PosteriorMode(NamedTuple):
 
 
 def posterior_mode(
-    name: str, evidence: Evidence, minima: Minima, start: Ridges, settings: FedCISettings, share: float
+    name: str, evidence: Evidence, found: Expanded, start: Ridges, settings: FedCISettings, share: float
 ) -> Procedure[PosteriorMode]:
     """The mode and its precision; after a subsample, the minimum is refined on all people."""
+    minima, expansion = found.minima, found.of_all
     best, value = jax.tree.map(lambda leaf: leaf[0], minima.free), float(minima.values[0])
-    fixed = _of_all(replace(start, rows=share * start.rows))
+    fixed = _of_all(replace(start, rows=share * start.rows), expansion)
 
     def curvatures(two_sided: bool) -> Procedure[tuple[np.ndarray, np.ndarray]]:
         """Of the objective and of the prior at the best point so far, scaled to all people."""
@@ -66,16 +68,17 @@ def posterior_mode(
     for stretch in range(REFINEMENT // STRETCH if share < 1.0 else 0):
         if stretch:
             hessian, _ = yield from curvatures(two_sided=False)
-        refined = yield from refine(name, evidence, best, hessian, _of_all(start), settings.tolerance)
+        everybody = _of_all(start, expansion)
+        refined = yield from refine(name, evidence, best, hessian, everybody, settings.tolerance)
         best, value = jax.tree.map(lambda leaf: leaf[0], refined.free), float(refined.values[0])
         if refined.evaluations < STRETCH:
             break
     return PosteriorMode(best, value, precision)
 
 
-def _of_all(start: Ridges) -> Arrays:
-    """Fixed parameters of the fit to all people."""
-    return jax.tree.map(lambda leaf: leaf[0], fixed_parameters([start], np.array([-1])))
+def _of_all(start: Ridges, expansion: Arrays) -> Arrays:
+    """Fixed parameters of the fit to all people, with the point of expansion."""
+    return {**jax.tree.map(lambda leaf: leaf[0], fixed_parameters([start], np.array([-1]))), **expansion}
 
 
 def precision_of(hessian: np.ndarray, prior: np.ndarray) -> np.ndarray:
@@ -116,6 +119,7 @@ def draw_hyperparameters(
     evidence: Evidence,
     mode: PosteriorMode,
     start: Ridges,
+    expansion: Arrays,
     settings: FedCISettings,
     share: float,
     seed: int,
@@ -128,7 +132,8 @@ def draw_hyperparameters(
     """
     per_theta = evidence.structure.draws_per_theta * (1 if share == 1.0 else FEWER)
     count = -(-settings.draws // per_theta)
-    many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), _of_all(start))
+    fixed = _of_all(start, expansion)
+    many = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], count, axis=0), fixed)
     rng = stream(seed, "weights and shifts")
     normal = np.random.default_rng(seed).standard_normal((count, len(mode.precision)))
     expected = 0.5 * np.sum(normal**2, axis=1)
@@ -151,6 +156,8 @@ def draw_hyperparameters(
     )
     noise = key_data(stream(seed, "site draws"), count)
     found = {"free": free, "beta": beta, "shift": shift, "key": noise}
+    if evidence.link is not None:
+        found["dispersion"] = many["about"]["dispersion"]
     return HyperparameterDraws(found, 1.0 - len(likely) / count, shape)
 
 

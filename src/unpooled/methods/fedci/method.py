@@ -14,6 +14,7 @@ from unpooled.methods.fedci.effects import (
 )
 from unpooled.methods.fedci.expected import expected
 from unpooled.methods.fedci.fit import fit
+from unpooled.methods.fedci.expansion import EVALUATIONS, Dispersion, dispersion_of
 from unpooled.methods.fedci.held_out import HeldOutDistances, HeldOutErrors
 from unpooled.methods.fedci.model import GRID, Kernel, Projection
 from unpooled.methods.fedci.paper import effects as paper
@@ -23,6 +24,7 @@ from unpooled.methods.fedci.ridge import Ridge
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence
 from unpooled.methods.fedci.subsample import Subsampled, interval, is_large, share, subsampled
+from unpooled.methods.fedci.working_response import link_of
 from unpooled.methods.method import Fit
 from unpooled.optimise.minimise import STRETCH
 from unpooled.optimise.procedure import Procedure
@@ -53,7 +55,9 @@ class FedCIMethod:
             correlation=scaling.correlation,
             site_distances=scaling.site_distances,
             inducing=pseudo_people(scaling, settings.basis, seed),
-            continuous=scaling.family == "continuous",
+            family=scaling.family,
+            outcome_mean=scaling.outcome_mean,
+            outcome_sd=scaling.outcome_sd,
             exact=scaling.largest_site <= EXACT_ROWS,
             large=every > 1 or is_large(scaling.largest_site),
             interval=every,
@@ -61,7 +65,13 @@ class FedCIMethod:
         )
 
     def outcome_model(self, settings: FedCISettings, family: Family) -> str:
-        return "by its mean, with Gaussian noise"
+        if settings.inference == "variational":
+            return "by its mean, with Gaussian noise"
+        return {
+            "continuous": "by its mean, with Gaussian noise",
+            "binary": "by its log odds, with Laplace's approximation",
+            "count": "by the log of its mean, as negative binomial, with Laplace's approximation",
+        }[family]
 
     def stages(self, settings: FedCISettings, context: FedCIContext) -> dict[str, Stage]:
         if settings.inference == "variational":
@@ -74,9 +84,13 @@ class FedCIMethod:
                 subsampled(name): Subsampled(evidence, context.interval)
                 for name, evidence in evidences.items()
             }
+        if context.family == "count":
+            stages |= {dispersion_of(name): Dispersion(evidence) for name, evidence in evidences.items()}
         if len(evidences) > 1:
             several = tuple(evidences.values())
-            stages |= {"held_out": HeldOutErrors(several), "held_out/distances": HeldOutDistances(several)}
+            stages |= {"held_out": HeldOutErrors(several)}
+            if context.family == "continuous":
+                stages |= {"held_out/distances": HeldOutDistances(several)}
         return stages
 
     def fit(self, settings: FedCISettings, context: FedCIContext, seed: int) -> Procedure[Fit]:
@@ -84,9 +98,7 @@ class FedCIMethod:
             return (yield from paper.fit(settings, context, seed))
         assert context.share is not None
         evidences, folds = _evidences(settings, context), self.folds(settings)
-        return (
-            yield from fit(settings, evidences, folds, seed, context.share, continuous=context.continuous)
-        )
+        return (yield from fit(settings, evidences, folds, seed, context.share))
 
     def folds(self, settings: FedCISettings) -> int:
         weighed = settings.inference == "collapsed" and len(_names(settings)) > 1
@@ -179,6 +191,7 @@ def _names(settings: FedCISettings) -> tuple[str, ...]:
 def _evidence(name: str, settings: FedCISettings, context: FedCIContext) -> Evidence:
     site_distances, family = jnp.asarray(context.site_distances), settings.kernel
     shifts, coupled = settings.inter_dependency, settings.arms_coupled
+    link = link_of(context.family, context.outcome_mean, context.outcome_sd)
     if name == "projection":
         return FeatureEvidence(
             Projection(
@@ -186,20 +199,24 @@ def _evidence(name: str, settings: FedCISettings, context: FedCIContext) -> Evid
                 family=family,
                 shifts=shifts,
                 coupled=coupled,
+                noisy=link is None,
                 correlation=jnp.asarray(context.correlation),
                 components=COMPONENTS,
-            )
+            ),
+            link,
         )
     structure = Kernel(
         site_distances=site_distances,
         family=family,
         shifts=shifts,
         coupled=coupled,
+        noisy=link is None,
         inducing=jnp.asarray(context.inducing)[: 0 if name == "paper" else None],
         ard=name == "ard",
         tied=name == "paper",
     )
-    return KernelEvidence(structure, diagonal=not context.exact)
+    # With a link, a remainder that correlates people would have to be expanded about at every site.
+    return KernelEvidence(structure, diagonal=link is not None or not context.exact, link=link)
 
 
 def _beyond(settings: FedCISettings) -> int:

@@ -76,6 +76,8 @@ class Structure(eqx.Module):
     family: Family = eqx.field(static=True)
     shifts: bool = eqx.field(static=True)
     coupled: bool = eqx.field(static=True)
+    noisy: bool = eqx.field(static=True)
+    """Whether the noise is a hyperparameter; otherwise it follows from the outcome's family."""
 
     evaluations: ClassVar[int]
     """Default limit on the evaluations of the objective."""
@@ -120,7 +122,8 @@ class Structure(eqx.Module):
         """The lowest and highest value of every hyperparameter that a site answers to."""
         shifts = {"shift": ARMS, "closeness": CLOSENESS} if self.shifts else {}
         slope = {"propensity_slope": SCALE} if self.adjusted else {}
-        return {"arms": ARMS, "linear": ARMS, "noise": NOISE, **slope, **shifts}
+        noise = {"noise": NOISE} if self.noisy else {}
+        return {"arms": ARMS, "linear": ARMS, **noise, **slope, **shifts}
 
     def arm_factor(self, parameters: Array) -> Array:
         """Ψ^½ from the arms' scales and a cross term; diagonal if the arms are not coupled."""
@@ -190,7 +193,9 @@ class Structure(eqx.Module):
         return [intercept, jnp.broadcast_to(linear, (dimension, 2, 2))]
 
     def _base_start(self, noise: np.ndarray) -> Arrays:
-        start = {"linear": self._log_scales(LINEAR), "noise": np.log(noise)}
+        start = {"linear": self._log_scales(LINEAR)}
+        if self.noisy:
+            start |= {"noise": np.log(noise)}
         if self.adjusted:
             start |= {"propensity_slope": np.log(PROPENSITY_SD)}
         if self.shifts:
@@ -206,7 +211,9 @@ class Structure(eqx.Module):
         return _normal(parameters, self._log_scales(scales), 1.0)
 
     def _base_scales(self, rows: float) -> Arrays:
-        scales = {"linear": np.full(3, 0.7), "noise": np.full(2, 1.0 / np.sqrt(rows))}
+        scales = {"linear": np.full(3, 0.7)}
+        if self.noisy:
+            scales |= {"noise": np.full(2, 1.0 / np.sqrt(rows))}
         if self.adjusted:
             scales |= {"propensity_slope": np.full((), 0.7)}
         if self.shifts:
@@ -214,7 +221,9 @@ class Structure(eqx.Module):
         return scales
 
     def _base_prior(self, free: Arrays, fixed: Arrays) -> Array:
-        value = _normal(free["noise"], fixed["noise"], 0.35) + self._scales_prior(free["linear"], LINEAR)
+        value = self._scales_prior(free["linear"], LINEAR)
+        if self.noisy:
+            value += _normal(free["noise"], fixed["noise"], 0.35)
         if self.adjusted:
             value += _normal(free["propensity_slope"], np.log(PROPENSITY_SD), 1.0)
         if self.shifts:
@@ -303,7 +312,8 @@ class Projection(Structure):
         cosine = jnp.sum(direction * centre, axis=1) / jnp.sqrt(squared)
         variance = jnp.sum(self.arm_factor(free["arms"]) ** 2, axis=2)
         steepness = slope_variance(self.family) * variance / jnp.exp(2.0 * free["length"])[:, None]
-        information = steepness @ (fixed["rows"] * jnp.exp(-2.0 * free["noise"]))
+        log_sd = free["noise"] if self.noisy else fixed["noise"]
+        information = steepness @ (fixed["rows"] * jnp.exp(-2.0 * log_sd))
         occam = 0.5 * (dimension - 1) * jnp.log1p(information / dimension)
         return jnp.sum(dimension * (cosine + 0.5 * (jnp.log(squared) - squared)) - occam)
 

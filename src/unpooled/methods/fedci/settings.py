@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from unpooled.methods.settings import Conditions, MethodSettings
+from unpooled.study.family import Family
 
 
 class FedCISettings(MethodSettings):
@@ -98,8 +99,10 @@ class FedCIContext:
     """Mean squared differences of the sites' covariate moments from those of the reference sites."""
     inducing: np.ndarray
     """Inducing inputs: simulated rows with the covariates' correlations and rates, not real people."""
-    continuous: bool
-    """Whether the outcome is continuous."""
+    family: Family
+    """The outcome's family."""
+    outcome_mean: float
+    outcome_sd: float
     exact: bool
     """Whether every site is small enough for an exact remainder."""
     large: bool

@@ -22,10 +22,11 @@ from unpooled.maths.blocks import sum_over_blocks
 from unpooled.maths.covariance import between_arms
 from unpooled.maths.linear_algebra import pack, packed_slopes, unpack, weighted_gram
 from unpooled.maths.regression import RegressionSums
-from unpooled.methods.fedci.bounds import FIXED
+from unpooled.methods.fedci.bounds import FIXED, WEIGHT
 from unpooled.methods.fedci.masks import counted, kept
 from unpooled.methods.fedci.model import Kernel, Projection, Structure
 from unpooled.methods.fedci.posterior import posteriors, value_and_slopes
+from unpooled.methods.fedci.working_response import ABOUT, Link, Observed, observed
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
@@ -51,6 +52,8 @@ class Evidence(Objective):
     """The negative log posterior of the hyperparameters: −log p(y | θ) − log p(θ)."""
 
     structure: eqx.AbstractVar[Structure]
+    link: eqx.AbstractVar[Link | None]
+    """Of outcomes that are not continuous, which are replaced by their working responses."""
     at_sites: ClassVar[tuple[str, ...]]
     """The hyperparameters on which the statistics depend; the others are the coordinator's alone."""
 
@@ -68,12 +71,30 @@ class Evidence(Objective):
     def kept(self, free: Arrays, rows: Rows, weights: Array) -> Float[Array, "2 p"]:
         """The factors by which features enter the site's sums over the rows with weight 1."""
 
+    @abstractmethod
+    def remainder_variance(self, free: Arrays, covariates: Array, treatment: Array) -> Float[Array, " n"]:
+        """The prior variance of everybody's remainder in their own arm."""
+
+    def noise(self, free: Arrays, treatment: Array) -> Array:
+        """The variance of the noise, plus a jitter that keeps K_obs positive definite as it approaches zero;
+        with a link, at the mean outcome."""
+        if self.link is not None:
+            return jnp.full_like(treatment, self.link.noise**2)
+        return arm_indicators(treatment) @ jnp.exp(2.0 * free["noise"]) + 1e-8
+
+    def observed(self, parameters: Parameters, rows: Rows, weights: Array) -> Observed:
+        """The outcomes with the variance of their noise."""
+        if self.link is None:
+            return Observed(rows.outcome, self.noise(parameters.free, rows.treatment))
+        return observed(self, parameters.fixed["about"], rows, weights)
+
     def of_site(self, gram: Array, moment: Array) -> Arrays:
         """The sums of the intercept, by which a site's shift is found; nothing if there are no shifts."""
         return {"gram": gram, "moment": moment} if self.structure.shifts else {}
 
     def bounds(self) -> Bounds:
-        return {**FIXED, **self.structure.bounds()}
+        about = {} if self.link is None else {**ABOUT, "beta": WEIGHT}
+        return {**FIXED, **self.structure.bounds(), **about}
 
     def value(self, parameters: Parameters, statistics: Statistics) -> Array:
         """−log p(y | θ) − log p(θ), computed by NumPy: it cannot be traced."""
@@ -91,6 +112,7 @@ class FeatureEvidence(Evidence):
     """Evidence without a remainder: R is the noise alone, so a Gram matrix per arm suffices."""
 
     structure: Projection
+    link: Link | None
     at_sites: ClassVar[tuple[str, ...]] = ("direction", "length")
     reveals: ClassVar[str] = (
         "for sums over sites, per arm: Gram matrix of the features, their products with the outcome; at this "
@@ -98,25 +120,37 @@ class FeatureEvidence(Evidence):
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        weights, factor = self._masks(parameters.free, rows, in_use(rows, parameters.fixed))
+        told, precision = self._told(parameters, rows)
+        weights, factor = self._masks(parameters.free, rows, in_use(rows, parameters.fixed) * precision)
 
         def of_block(shared: tuple[Arrays, Array], block: tuple[Array, Array, Array]) -> tuple[Array, Array]:
             (free, basis), (covariates, outcome, weights) = shared, block
             features = self.structure.features(free, covariates, basis)
             return weighted_gram(weights.T, features), (weights.T * outcome) @ features
 
-        by_row = rows.covariates, rows.outcome, weights.T
+        by_row = rows.covariates, told, weights.T
         shared = parameters.free, self.structure.basis(parameters.free)
         gram, moment = sum_over_blocks(of_block, shared, by_row)
         gram, moment = gram * factor[:, :, None] * factor[:, None, :], moment * factor
-        square = weights @ rows.outcome**2
+        square = weights @ told**2
         return Statistics(
             {"gram": pack(gram), "moment": moment, "square": square},
             self.of_site(gram[:, 0], moment[:, 0]),
         )
 
+    def _told(self, parameters: Parameters, rows: Rows) -> tuple[Array, Array]:
+        """The outcomes, and the precision of their noise if that differs between people."""
+        if self.link is None:
+            return rows.outcome, jnp.ones_like(rows.outcome)
+        use = in_use(rows, parameters.fixed)
+        outcome, variance = self.observed(parameters, rows, use)
+        return outcome * _cap(outcome * use / jnp.sqrt(variance), rows.least), 1.0 / variance
+
     def kept(self, free: Arrays, rows: Rows, weights: Array) -> Array:
         return self._masks(free, rows, weights)[1]
+
+    def remainder_variance(self, free: Arrays, covariates: Array, treatment: Array) -> Array:
+        return jnp.zeros_like(treatment)
 
     def _masks(self, free: Arrays, rows: Rows, weights: Array) -> tuple[Array, Array]:
         """How much each person counts, by arm, and the factors of the features."""
@@ -128,7 +162,7 @@ class FeatureEvidence(Evidence):
         return arms, kept(arms[:, None] * features.T**2, rows.least, plain)
 
     def sums(self, free: Arrays, statistics: Statistics) -> RegressionSums:
-        noise, total, per_site = free["noise"], statistics.summed, statistics.per_site
+        noise, total, per_site = self._log_sd(free), statistics.summed, statistics.per_site
         precision, gram, arms = np.exp(-2.0 * noise), unpack(total["gram"]), np.arange(2)
         both = np.zeros((2, *gram.shape))
         both[arms, arms] = precision[:, None, None] * gram
@@ -147,7 +181,7 @@ class FeatureEvidence(Evidence):
     def sums_slopes(
         self, free: Arrays, statistics: Statistics, slopes: RegressionSums
     ) -> tuple[Arrays, Statistics]:
-        noise, total, per_site = free["noise"], statistics.summed, statistics.per_site
+        noise, total, per_site = self._log_sd(free), statistics.summed, statistics.per_site
         precision, gram, arms = np.exp(-2.0 * noise), unpack(total["gram"]), np.arange(2)
         own = slopes.gram[arms, arms]
         # Everything but the log determinant is proportional to the precision, whose slope is −2·precision.
@@ -167,7 +201,13 @@ class FeatureEvidence(Evidence):
             "moment": precision[:, None] * slopes.moment,
             "square": precision * slopes.square,
         }
+        if self.link is not None:
+            return {}, Statistics(summed, by_site)
         return {"noise": counts * gram[:, 0, 0] - 2.0 * precision * weighted}, Statistics(summed, by_site)
+
+    def _log_sd(self, free: Arrays) -> np.ndarray:
+        """Of the noise; with a link, the noise is in the sums already."""
+        return np.zeros(2) if self.link is not None else np.asarray(free["noise"])
 
 
 class KernelEvidence(Evidence):
@@ -177,6 +217,7 @@ class KernelEvidence(Evidence):
     """
 
     structure: Kernel
+    link: Link | None
     diagonal: bool = eqx.field(static=True)
     at_sites: ClassVar[tuple[str, ...]] = ("arms", "length", "noise")
     reveals: ClassVar[str] = (
@@ -188,7 +229,7 @@ class KernelEvidence(Evidence):
         free = parameters.free
         weights = in_use(rows, parameters.fixed)
         if self.diagonal:
-            return self._by_arm(free, rows, weights)
+            return self._by_arm(free, rows, weights, self.observed(parameters, rows, weights))
         design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]
         stacked = jnp.concatenate([design, (rows.outcome * weights)[:, None]], axis=1)
         whitened, log_determinant = self.whiten(free, rows, weights, stacked)
@@ -208,20 +249,22 @@ class KernelEvidence(Evidence):
             self.of_site(gram.reshape(2, size, 2, size)[:, 0], moment.reshape(2, size)[:, 0]),
         )
 
-    def _by_arm(self, free: Arrays, rows: Rows, weights: Array) -> Statistics:
+    def _by_arm(self, free: Arrays, rows: Rows, weights: Array, seen: Observed) -> Statistics:
         """The statistics if R is diagonal: sums over rows, in which no product of different arms occurs."""
-        factor, told = jax.lax.stop_gradient(self._factors(free, rows, weights))
+        factor, told = jax.lax.stop_gradient(self._factors(free, rows, weights, seen))
 
         def of_block(shared: tuple[Arrays, Array], block: tuple[Array, ...]) -> tuple[Array, ...]:
-            (free, basis), (covariates, treatment, outcome, weights) = shared, block
+            (free, basis), (covariates, treatment, outcome, noise, weights) = shared, block
             features = self.structure.features(free, covariates, basis)
-            variance = self.variance(free, covariates, treatment, weights, basis)
+            if self.link is None:
+                noise = self.noise(free, treatment)
+            variance = self.variance(free, covariates, treatment, weights, noise, basis)
             arms = arm_indicators(treatment).T * weights / variance
             square = jnp.sum(arms @ outcome**2)
             log_determinant = jnp.sum(jnp.log(variance))
             return weighted_gram(arms, features), (arms * outcome) @ features, square, log_determinant
 
-        by_row = rows.covariates, rows.treatment, rows.outcome * told, weights
+        by_row = rows.covariates, rows.treatment, seen.outcome * told, seen.variance, weights
         shared = free, self.structure.basis(free)
         grams, moment, square, log_determinant = sum_over_blocks(of_block, shared, by_row)
         grams, moment = grams * factor[:, :, None] * factor[:, None, :], moment * factor
@@ -237,13 +280,15 @@ class KernelEvidence(Evidence):
             self.of_site(first, moment[:, 0]),
         )
 
-    def _factors(self, free: Arrays, rows: Rows, weights: Array) -> tuple[Array, Array]:
+    def _factors(self, free: Arrays, rows: Rows, weights: Array, seen: Observed) -> tuple[Array, Array]:
         """The factors of the features, [arm, feature], and of people's outcomes."""
         if not rows.least:
             return jnp.ones((2, self.structure.width)), jnp.ones_like(weights)
-        sd = jnp.sqrt(self.variance(free, rows.covariates, rows.treatment, weights))
+        sd = jnp.sqrt(self.variance(free, rows.covariates, rows.treatment, weights, seen.variance))
+        design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]
         # Whitened, a person's outcome may stand out although it did not before.
-        return self.kept(free, rows, weights), _cap(rows.outcome * weights / sd, rows.least)
+        told = _cap(seen.outcome * weights / sd, rows.least)
+        return self._masks(design, design / sd[:, None], rows), told
 
     def kept(self, free: Arrays, rows: Rows, weights: Array) -> Array:
         design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]
@@ -274,22 +319,26 @@ class KernelEvidence(Evidence):
         diagonal = jnp.where(weights > 0, self.noise(free, rows.treatment), 1.0)
         return local * weights[:, None] * weights[None, :] + jnp.diag(diagonal)
 
-    def noise(self, free: Arrays, treatment: Array) -> Array:
-        """σ²_w plus a jitter that keeps K_obs positive definite as the noise approaches zero."""
-        return arm_indicators(treatment) @ jnp.exp(2.0 * free["noise"]) + 1e-8
+    def remainder_variance(
+        self, free: Arrays, covariates: Array, treatment: Array, basis: Array | None = None
+    ) -> Array:
+        scale = arm_indicators(treatment) @ jnp.diagonal(self.structure.arm_covariance(free))
+        return scale * self.structure.remainder_diagonal(free, covariates, basis)
 
     def variance(
-        self, free: Arrays, covariates: Array, treatment: Array, weights: Array, basis: Array | None = None
-    ) -> Array:
+        self, free: Arrays, covariates: Array, treatment: Array, weights: Array, noise: Array,
+        basis: Array | None = None,
+    ) -> Array:  # fmt: skip
         """The diagonal of R; 1 for rows that are not in use."""
-        scale = arm_indicators(treatment) @ jnp.diagonal(self.structure.arm_covariance(free))
-        remainder = self.structure.remainder_diagonal(free, covariates, basis)
-        return jnp.where(weights > 0, self.noise(free, treatment) + scale * remainder, 1.0)
+        return jnp.where(
+            weights > 0, noise + self.remainder_variance(free, covariates, treatment, basis), 1.0
+        )
 
     def whiten(self, free: Arrays, rows: Rows, weights: Array, columns: Array) -> tuple[Array, Array]:
         """R^{−½}·columns and log|R|."""
         if self.diagonal:
-            variance = self.variance(free, rows.covariates, rows.treatment, weights)
+            noise = self.noise(free, rows.treatment)
+            variance = self.variance(free, rows.covariates, rows.treatment, weights, noise)
             return columns / jnp.sqrt(variance)[:, None], jnp.sum(jnp.log(variance))
         root = jnp.linalg.cholesky(self.observed_covariance(free, rows, weights))
         whitened = jsl.solve_triangular(root, columns, lower=True)

@@ -81,6 +81,11 @@ def first_stage(name: str, share: float) -> str:
     return name if share == 1.0 else subsampled(name)
 
 
+def structure_of(stage: str) -> str:
+    """The structure whose stage it is, subsampled or not."""
+    return stage.removesuffix("/subsampled")
+
+
 class Subsampled(Stage):
     """The statistics of another stage from a subsample of the site's people, or zero if the site is not in
     the subsample."""

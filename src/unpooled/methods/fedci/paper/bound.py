@@ -99,13 +99,14 @@ def make_bound(settings: FedCISettings, context: FedCIContext) -> VariationalBou
         family=settings.kernel,
         shifts=settings.inter_dependency,
         coupled=settings.arms_coupled,
+        noisy=True,
         inducing=jnp.zeros((0, context.correlation.shape[0])),
         ard=False,
         tied=True,
     )
     sd = jnp.full(2, jnp.sqrt(settings.wishart_mean))
     correlation, degrees = jnp.asarray(settings.wishart_correlation), jnp.asarray(settings.wishart_degrees)
-    evidence = KernelEvidence(functions, diagonal=False)
+    evidence = KernelEvidence(functions, link=None, diagonal=False)
     return VariationalBound(evidence, two_arm_wishart(sd, correlation, degrees), settings.monte_carlo)
 
 

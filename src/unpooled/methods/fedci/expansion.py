@@ -1,0 +1,118 @@
+"""Moving the point about which the log likelihood of 0/1 outcomes and counts is expanded.
+
+The hyperparameters are minimised under one expansion, the posterior mean of the weights becomes the next point
+of expansion, and so on. Like Newton's method, of which these are the steps, it is there after a few.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from unpooled.disclosure.effective_people import spread_out
+from unpooled.methods.fedci.posterior import posteriors, weights_and_shifts
+from unpooled.methods.fedci.stages import Evidence, arm_indicators, in_use
+from unpooled.methods.fedci.working_response import DISPERSIONS, latent, nothing_known
+from unpooled.optimise.lbfgs import Box, Stopping
+from unpooled.optimise.minimise import minimise
+from unpooled.optimise.objective import Minima
+from unpooled.optimise.procedure import Procedure, ask
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Parameters
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Bounds, Stage
+
+EVALUATIONS = (8, 5)
+"""Maximum numbers of evaluations of the objective after the first and the second expansion."""
+
+
+class Expanded(NamedTuple):
+    """Minima, with the fixed parameters by which they were found."""
+
+    minima: Minima
+    about: Arrays
+    """The point of expansion of each problem, in the form of fixed parameters; nothing without a link."""
+
+    @property
+    def of_all(self) -> Arrays:
+        """That of the first problem, which leaves out no fold."""
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[0], self.about)
+
+
+def minimise_expanded(
+    name: str, evidence: Evidence, starts: Arrays, scales: Arrays, fixed: Arrays, stopping: Stopping,
+    box: Box, stage: str,
+) -> Procedure[Expanded]:  # fmt: skip
+    """Minimise a batch of problems; with a link, under one expansion after the other.
+
+    `stage` is the one that is asked for the dispersions of counts, of all people.
+    """
+    if evidence.link is None:
+        return Expanded((yield from minimise(name, evidence, starts, scales, fixed, stopping, box)), {})
+    about, free, spent = nothing_known(starts, evidence.structure.width), starts, 0
+    history, slopes = [], []
+    for evaluations in (stopping.evaluations, *EVALUATIONS):
+        limit = replace(stopping, evaluations=min(stopping.evaluations, evaluations))
+        asked = {**fixed, "about": about}
+        found = yield from minimise(name, evidence, free, scales, asked, limit, box)
+        free, spent = found.free, spent + found.evaluations
+        history += found.history
+        slopes += found.slopes
+        about = yield from _next(evidence, found, asked, stage)
+    minima = replace(found, evaluations=spent, history=tuple(history), slopes=tuple(slopes))
+    return Expanded(minima, {"about": about})
+
+
+def _next(evidence: Evidence, minima: Minima, fixed: Arrays, stage: str) -> Procedure[Arrays]:
+    """The posterior mean of the weights, as the next point of expansion, and the dispersions there."""
+    assert minima.statistics is not None and evidence.link is not None
+    beta, _ = weights_and_shifts(posteriors(evidence, minima.free, fixed, minima.statistics), None, 1)
+    known = np.ones(len(beta))
+    about = {**fixed["about"], "free": minima.free, "beta": beta[:, 0], "known": known}
+    if not evidence.link.counts:
+        return about
+    reply = yield from ask(stage, Parameters(fixed={"fold": fixed["fold"], "about": about}))
+    return {**about, "dispersion": dispersions(reply.summed)}
+
+
+def dispersions(sums: Arrays) -> np.ndarray:
+    """The dispersion of each problem and arm with which the squared Pearson residuals are one on average."""
+    ratio = sums["pearson"] / sums["people"][..., None]
+    # They fall as the dispersion rises; Poisson counts, or fewer, have the smallest.
+    logs, smallest = np.log(DISPERSIONS), np.log(np.maximum(ratio, 1e-12))
+    each = [[np.exp(np.interp(0.0, -arm, logs)) for arm in problem] for problem in smallest]
+    return np.array(each)
+
+
+def dispersion_of(name: str) -> str:
+    """The name of the stage of a structure's dispersions."""
+    return f"{name}/dispersion"
+
+
+class Dispersion(Stage):
+    """Squared Pearson residuals of counts about the point of expansion, for a grid of dispersions."""
+
+    evidence: Evidence
+    often: ClassVar[bool] = False
+    reveals: ClassVar[str] = (
+        "for sums over sites, by arm: number of people, and sums of squared Pearson residuals of the counts "
+        "for each of 28 dispersions"
+    )
+
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        weights, link = in_use(rows, parameters.fixed), self.evidence.link
+        assert link is not None
+        predictor = link.predictor(latent(self.evidence, parameters.fixed["about"], rows, weights)[0])
+        mean = link.family.mean(predictor)
+        variance = mean + jnp.asarray(DISPERSIONS)[:, None] * mean**2
+        arms = arm_indicators(rows.treatment).T * weights
+        residual = (link.family.seen(rows.outcome) - mean) / jnp.sqrt(variance)
+        told = jnp.stack([spread_out(residual, arm, rows.least) for arm in arms])
+        return Statistics({"pearson": jnp.einsum("an,akn->ak", arms, told**2), "people": arms.sum(axis=1)})
+
+    def bounds(self) -> Bounds:
+        return self.evidence.bounds()

@@ -1,0 +1,151 @@
+"""0/1 outcomes and counts: Laplace's approximation, by iteratively reweighted least squares.
+
+The predictor is η = offset + unit·f, where f is FedCI's Gaussian model. The log likelihood of an outcome is
+replaced by its quadratic expansion about a point f⁰: as if z = f⁰ + (y − μ)/(unit·dμ/dη) were observed with
+noise of variance 1/(unit²·ω). So the evidence and the posterior of FedCI's regression remain what they are.
+The coordinator sends the hyperparameters and weights of f⁰, the same for all sites; a site adds its own shift
+and remainder, which it finds by itself. Once f⁰ is the posterior mode, the approximation is Laplace's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from unpooled.models.outcome_family import Logit, NegativeBinomial, family_of
+from unpooled.protocol.records import Arrays
+from unpooled.protocol.rows import Rows
+from unpooled.protocol.stage import Bounds
+
+if TYPE_CHECKING:
+    from unpooled.methods.fedci.stages import Evidence
+
+BINARY_UNIT, COUNT_UNIT = 2.0, 1.0
+"""Largest units of the predictor: 2 makes the noise of a 0/1 outcome with rate ½ one."""
+STEPS = 8
+"""Steps in which a site finds its own shift and remainder."""
+REACH = 1.0
+"""Largest change of the latent function in one of them."""
+FURTHEST = 4.0
+"""How far from the mean predictor the point of expansion may be, in units."""
+DISPERSIONS = np.geomspace(1e-4, 30.0, 28)
+"""Dispersions of counts for which the sites send the sum of squared Pearson residuals."""
+
+ABOUT: Bounds = {"known": (0.0, 1.0), "dispersion": (0.0, 100.0)}
+"""Bounds of what accompanies the hyperparameters and weights of the point of expansion."""
+
+
+class Observed(NamedTuple):
+    """Outcomes as a Gaussian model sees them, with the variance of their noise."""
+
+    outcome: Float[Array, " n"]
+    variance: Float[Array, " n"]
+
+
+class Link(eqx.Module):
+    """The outcome's family, and the scale of its predictor."""
+
+    family: Logit | NegativeBinomial
+    offset: Float[Array, ""]
+    unit: Float[Array, ""]
+    noise: Float[Array, ""]
+    """The sd of the noise of an outcome whose mean is the overall mean, without dispersion."""
+
+    @property
+    def counts(self) -> bool:
+        return isinstance(self.family, NegativeBinomial)
+
+    def predictor(self, latent: Array) -> Array:
+        return self.offset + self.unit * latent
+
+    def mean(self, latent: Array, variance: Array | float = 0.0) -> Array:
+        """The mean outcome in standard units if the latent function is normal with this mean and variance."""
+        scaled = variance if isinstance(variance, float) else self.unit**2 * variance
+        return self.family.standardised_mean(self.family.mean(self.predictor(latent), scaled))
+
+    def slope(self, latent: Array) -> Array:
+        """The slope of the mean outcome in standard units."""
+        found = self.family.working(jnp.zeros_like(latent), self.predictor(latent), jnp.zeros_like(latent))
+        return self.unit * found.weight / self.family.sd
+
+    def observed(self, outcome: Array, latent: Array, dispersion: Array) -> Observed:
+        """The working response about a latent function, of outcomes on their own scale."""
+        found = self.family.working(outcome, self.predictor(latent), dispersion)
+        return Observed(latent + found.residual / self.unit, 1.0 / (self.unit**2 * found.weight))
+
+
+def link_of(family: str, mean: float, sd: float) -> Link | None:
+    """The link of a family by name; None for continuous outcomes, which need none."""
+    if family == "continuous":
+        return None
+    found = family_of(family, mean, sd, link="logit", counts="negative_binomial")
+    assert isinstance(found, Logit | NegativeBinomial)
+    offset = jnp.asarray(found.start())
+    unit = jnp.asarray(BINARY_UNIT if family == "binary" else min(COUNT_UNIT, sd / max(mean, 1e-6)))
+    weight = found.working(jnp.asarray(mean), offset, jnp.zeros(())).weight
+    return Link(found, offset, unit, 1.0 / (unit * jnp.sqrt(weight)))
+
+
+def observed(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> Observed:
+    """The working response of a site's rows about the point of expansion, found from rows with weight 1."""
+    link = evidence.link
+    assert link is not None
+    found = link.observed(link.family.seen(rows.outcome), *latent(evidence, about, rows, weights))
+    return jax.lax.stop_gradient(found)
+
+
+def latent(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> tuple[Array, Array]:
+    """The point of expansion and the dispersion of every row.
+
+    The site's shift and remainder maximise the expansion of its log likelihood plus their log prior, given
+    the weights of the features. Before any weights are known, the point is near the outcome itself.
+    """
+    link, structure, free = evidence.link, evidence.structure, about["free"]
+    assert link is not None
+    outcome = link.family.seen(rows.outcome)
+    arms = jnp.stack([1.0 - rows.treatment, rows.treatment], axis=1)
+    shared = jnp.einsum(
+        "nf,af,na->n", structure.features(free, rows.covariates), about["beta"], arms
+    )
+    dispersion = arms @ about["dispersion"]
+    spread = evidence.remainder_variance(free, rows.covariates, rows.treatment)
+    root = structure.shift_factor(free) if structure.shifts else jnp.zeros((2, 2))
+
+    def step(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        shift, own = state
+        target, variance = link.observed(outcome, _near(shared + arms @ shift + own), dispersion)
+        precision = 1.0 / (variance + spread)
+        information = root.T @ ((arms.T @ (weights * precision))[:, None] * root)
+        score = root.T @ (arms.T @ (weights * precision * (target - shared)))
+        moved = root @ jnp.linalg.solve(jnp.eye(2) + information, score)
+        moved_own = spread * precision * (target - shared - arms @ moved)
+        return shift + _short(moved - shift), own + _short(moved_own - own)
+
+    shift, own = jax.lax.fori_loop(0, STEPS, step, (jnp.zeros(2), jnp.zeros_like(shared)))
+    known = _near(shared + arms @ shift + own)
+    near = (link.family.near(outcome) - link.offset) / link.unit
+    return jnp.where(about["known"] > 0.5, known, near), dispersion
+
+
+def _near(latent: Array) -> Array:
+    return jnp.clip(latent, -FURTHEST, FURTHEST)
+
+
+def _short(change: Array) -> Array:
+    return jnp.clip(change, -REACH, REACH)
+
+
+def nothing_known(free: Arrays, width: int) -> Arrays:
+    """The point of expansion of the first fit, for a batch of hyperparameters."""
+    count = len(next(iter(free.values())))
+    return {
+        "free": free,
+        "beta": np.zeros((count, 2, width)),
+        "dispersion": np.zeros((count, 2)),
+        "known": np.zeros(count),
+    }
