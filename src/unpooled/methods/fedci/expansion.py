@@ -106,7 +106,8 @@ class Dispersion(Stage):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         weights, link = in_use(rows, parameters.fixed), self.evidence.link
         assert link is not None
-        predictor = link.predictor(latent(self.evidence, parameters.fixed["about"], rows, weights)[0])
+        # Without the remainder, which would take the place of the dispersion.
+        predictor = link.predictor(latent(self.evidence, parameters.fixed["about"], rows, weights).shared)
         mean = link.family.mean(predictor)
         variance = mean + jnp.asarray(DISPERSIONS)[:, None] * mean**2
         arms = arm_indicators(rows.treatment).T * weights

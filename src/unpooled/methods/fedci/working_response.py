@@ -92,18 +92,32 @@ def link_of(family: str, mean: float, sd: float) -> Link | None:
 
 
 def observed(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> Observed:
-    """The working response of a site's rows about the point of expansion, found from rows with weight 1."""
+    """The working response of a site's rows about the point of expansion, found from rows with weight 1.
+
+    Before any weights are known, the point is near the outcomes themselves.
+    """
     link = evidence.link
     assert link is not None
-    found = link.observed(link.family.seen(rows.outcome), *latent(evidence, about, rows, weights))
-    return jax.lax.stop_gradient(found)
+    shared, own, dispersion = latent(evidence, about, rows, weights)
+    outcome = link.family.seen(rows.outcome)
+    near = (link.family.near(outcome) - link.offset) / link.unit
+    point = jnp.where(about["known"] > 0.5, _near(shared + own), near)
+    return jax.lax.stop_gradient(link.observed(outcome, point, dispersion))
 
 
-def latent(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> tuple[Array, Array]:
-    """The point of expansion and the dispersion of every row.
+class Latent(NamedTuple):
+    """The latent function of a site's rows: with the site's shift, and what the remainder adds."""
+
+    shared: Float[Array, " n"]
+    own: Float[Array, " n"]
+    dispersion: Float[Array, " n"]
+
+
+def latent(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> Latent:
+    """The point of expansion.
 
     The site's shift and remainder maximise the expansion of its log likelihood plus their log prior, given
-    the weights of the features. Before any weights are known, the point is near the outcome itself.
+    the weights of the features.
     """
     link, structure, free = evidence.link, evidence.structure, about["free"]
     assert link is not None
@@ -127,9 +141,7 @@ def latent(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> tup
         return shift + _short(moved - shift), own + _short(moved_own - own)
 
     shift, own = jax.lax.fori_loop(0, STEPS, step, (jnp.zeros(2), jnp.zeros_like(shared)))
-    known = _near(shared + arms @ shift + own)
-    near = (link.family.near(outcome) - link.offset) / link.unit
-    return jnp.where(about["known"] > 0.5, known, near), dispersion
+    return Latent(shared + arms @ shift, own, dispersion)
 
 
 def _near(latent: Array) -> Array:
