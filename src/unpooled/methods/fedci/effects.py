@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -33,6 +34,9 @@ from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import LOGIT, Bounds
 
+JITTER = 1e-6
+"""Added to the prior variance of a remainder that is drawn."""
+
 
 class WeightDraws(NamedTuple):
     """J draws of the weights and of this site's shift under one θ."""
@@ -40,6 +44,8 @@ class WeightDraws(NamedTuple):
     free: Arrays
     beta: Float[Array, "j 2 p"]
     shift: Float[Array, "j 2"]
+    about: Arrays | None = None
+    """With a link, the point of expansion."""
 
 
 def shared_arms(evidence: Evidence, draws: WeightDraws, covariates: Array) -> Float[Array, "j n 2"]:
@@ -72,8 +78,9 @@ class Conditioned(NamedTuple):
 
 def condition(evidence: KernelEvidence, draws: WeightDraws, rows: Rows, present: Array) -> Conditioned:
     """Condition the remainder on the rows with `present` 1."""
-    root = jnp.linalg.cholesky(evidence.observed_covariance(draws.free, rows, present))
-    residual = (rows.outcome - _own_arm(evidence, draws, rows)) * present
+    seen = evidence.observed(draws.free, draws.about, rows, present)
+    root = jnp.linalg.cholesky(evidence.observed_covariance(draws.free, rows, present, seen.variance))
+    residual = (seen.outcome - _own_arm(evidence, draws, rows)) * present
     return Conditioned(rows, present, root, forward(root, residual.T).T)
 
 
@@ -141,36 +148,75 @@ def outcomes(
     return both + jnp.stack(means, axis=-1), prior - jnp.einsum("spk,spl->skl", explained, explained)
 
 
-def drawn_means(
-    evidence: Evidence, link: Link, draws: WeightDraws, covariates: Array, key: Array
+def latent_of_people(
+    evidence: Evidence, draws: WeightDraws, rows: Rows, covariates: Array, key: Array
 ) -> Float[Array, "j k 2"]:
-    """Mean outcomes in both arms with a link, under draws of the remainder from its prior."""
-    return link.mean(_drawn_latent(evidence, draws, covariates, key))
-
-
-def _drawn_latent(
-    evidence: Evidence, draws: WeightDraws, covariates: Array, key: Array
-) -> Float[Array, "j k 2"]:
+    """With a link, draws of the latent function in both arms at the given covariates, person by person."""
     both = shared_arms(evidence, draws, covariates)
     if not isinstance(evidence, KernelEvidence):
         return both
-    keys = jax.random.split(key, len(both))
-    # A person's numbers do not depend on how many others there are.
-    normal = jax.vmap(lambda one: jax.random.normal(one, both.shape[1:]))(keys)
-    sd = jnp.sqrt(evidence.structure.remainder_diagonal(draws.free, covariates))
-    return both + sd[:, None] * normal @ evidence.structure.kernel_factor(draws.free).T
+    between = evidence.structure.arm_covariance(draws.free)
+    prior = evidence.structure.remainder_diagonal(draws.free, covariates)[:, None, None] * between
+    if not evidence.diagonal:
+        known = condition(evidence, draws, rows, rows.present)
+        each = [
+            known.explained(_cross(evidence, draws.free, jnp.full(len(covariates), arm), covariates, rows))
+            for arm in (0.0, 1.0)
+        ]
+        means, whitened = (jnp.stack(part) for part in zip(*each, strict=True))
+        both = both + jnp.moveaxis(means, 0, -1)
+        prior = prior - jnp.einsum("ank,bnk->kab", whitened, whitened)
+    return both + jnp.einsum("kab,jkb->jka", _roots(prior), _normal(key, both))
+
+
+def latent_of_rows(evidence: Evidence, draws: WeightDraws, rows: Rows, key: Array) -> Float[Array, "j n 2"]:
+    """With a link, joint draws of the latent function in both arms of people whose outcomes are known.
+
+    By Matheron's rule: a draw from the prior is moved by what its own observations would have missed.
+    """
+    both = shared_arms(evidence, draws, rows.covariates)
+    if not isinstance(evidence, KernelEvidence):
+        return both
+    free, structure, own = draws.free, evidence.structure, arm_indicators(rows.treatment)
+    between, root = structure.arm_covariance(free), structure.kernel_factor(free)
+    for_prior, for_noise = jax.random.split(key)
+    normal = _normal(for_prior, both)
+    if evidence.diagonal:
+        scale = structure.remainder_diagonal(free, rows.covariates)
+        prior = jnp.sqrt(scale)[:, None] * normal @ root.T
+    else:
+        scale = structure.remainder(free, rows.covariates, rows.covariates)
+        lower = jnp.linalg.cholesky(scale + JITTER * jnp.eye(len(scale)))
+        prior = jnp.einsum("nm,jma->jna", lower, normal @ root.T)
+    seen = evidence.observed(free, draws.about, rows, rows.present)
+    missed = jnp.sqrt(seen.variance) * _normal(for_noise, both)[..., 0]
+    left = (seen.outcome - jnp.sum((both + prior) * own, axis=2) - missed) * rows.present
+    if evidence.diagonal:
+        weight = left / (scale * (own @ jnp.diagonal(between)) + seen.variance) * scale
+        return both + prior + weight[..., None] * (own @ between)
+    lower = jnp.linalg.cholesky(evidence.observed_covariance(free, rows, rows.present, seen.variance))
+    solved = jsl.cho_solve((lower, True), left.T) * rows.present[:, None]
+    return both + prior + jnp.einsum("nm,mj,ma->jna", scale, solved, own @ between)
+
+
+def _normal(key: Array, like: Float[Array, "j n 2"]) -> Float[Array, "j n 2"]:
+    """Standard normal numbers; those of a person do not depend on how many others there are."""
+    return jax.vmap(lambda one: jax.random.normal(one, like.shape[1:]))(jax.random.split(key, len(like)))
 
 
 def drawn_individual_effect(
-    evidence: Evidence, link: Link, draws: WeightDraws, people: Rows, dispersion: Array, key: Array
-) -> Float[Array, "j k"]:
+    evidence: Evidence, link: Link, draws: WeightDraws, rows: Rows, others: Rows | None,
+    dispersion: Array, key: Array,
+) -> Float[Array, "j k"]:  # fmt: skip
     """ITE of people with known outcomes and a link: the outcome in the other arm is drawn."""
+    people = rows if others is None else others
+    known = rows if others is None else join(rows, others)
     for_latent, for_outcome = jax.random.split(key)
-    predictor = link.predictor(_drawn_latent(evidence, draws, people.covariates, for_latent))
-    keys = jax.random.split(for_outcome, len(predictor))
+    latent = latent_of_rows(evidence, draws, known, for_latent)[:, -len(people.present) :]
+    keys = jax.random.split(for_outcome, len(latent))
     return jax.vmap(
         lambda both, key: family_effect(link.family, both, dispersion, people, jnp.zeros(()), key)
-    )(predictor, keys)
+    )(link.predictor(latent), keys)
 
 
 def individual_effect(
@@ -249,7 +295,8 @@ class GaussianProcessAverage(OutcomeAverages):
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         fixed = parameters.fixed
-        draws = WeightDraws(parameters.free, fixed["beta"], parameters.per_site["site_shift"])
+        shift, about = parameters.per_site["site_shift"], fixed.get("about")
+        draws = WeightDraws(parameters.free, fixed["beta"], shift, about)
         key = rows.own_key(jax.random.wrap_key_data(fixed["key"]))
         for_noise, for_weights = jax.random.split(key)
         chances = odds(fixed["log_odds"], rows.covariates) if "log_odds" in fixed else None
@@ -264,7 +311,7 @@ class GaussianProcessAverage(OutcomeAverages):
         if self.evidence.link is None:
             both, covariance = outcomes(self.evidence, draws, rows, _shares(every))
         else:
-            both = drawn_means(self.evidence, self.evidence.link, draws, rows.covariates, for_noise)
+            both = self.evidence.link.mean(latent_of_rows(self.evidence, draws, rows, for_noise))
             covariance = jnp.zeros((len(every), 2 * len(groups), 2 * len(groups)))
         remainder = jnp.einsum("skl,jl->sjk", _roots(covariance), noise)
         # Whatever the weights of the features, the averages rest on enough people. Padding has no weight.
@@ -315,7 +362,7 @@ class GaussianProcessAverage(OutcomeAverages):
         }
 
     def bounds(self) -> Bounds:
-        return {**self.evidence.structure.bounds(), **WEIGHTS, "log_odds": LOGIT}
+        return {**self.evidence.bounds(), **WEIGHTS, "log_odds": LOGIT}
 
 
 def _shares(weights: Float[Array, "*s n"]) -> Float[Array, "*s n"]:
@@ -391,14 +438,15 @@ def _program(
 ) -> Array:
 
     def one(leaves: Arrays) -> Array:
-        drawn = WeightDraws(leaves["free"], leaves["beta"], leaves["shift"][:, :, rows.site])
+        shift = leaves["shift"][:, :, rows.site]
+        drawn = WeightDraws(leaves["free"], leaves["beta"], shift, leaves.get("about"))
         key = jax.random.wrap_key_data(leaves["key"])
+        if evidence.link is not None and noise_correlation is not None:
+            dispersion = leaves["about"]["dispersion"]
+            return drawn_individual_effect(evidence, evidence.link, drawn, rows, people, dispersion, key)
         if evidence.link is not None:
-            asked = rows if people is None else people
-            if noise_correlation is not None:
-                dispersion = leaves["dispersion"]
-                return drawn_individual_effect(evidence, evidence.link, drawn, asked, dispersion, key)
-            both = drawn_means(evidence, evidence.link, drawn, asked.covariates, key)
+            assert people is not None
+            both = evidence.link.mean(latent_of_people(evidence, drawn, rows, people.covariates, key))
             return both[..., 1] - both[..., 0]
         if noise_correlation is None:
             assert people is not None

@@ -1,12 +1,13 @@
 """Moving the point about which the log likelihood of 0/1 outcomes and counts is expanded.
 
-The hyperparameters are minimised under one expansion, the posterior mean of the weights becomes the next point
-of expansion, and so on. Like Newton's method, of which these are the steps, it is there after a few.
+The hyperparameters are minimised under one expansion, the posterior mean of the weights becomes the next
+point of expansion, and so on. These are steps of Newton's method, of which a few suffice.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -53,18 +54,17 @@ def minimise_expanded(
     """
     if evidence.link is None:
         return Expanded((yield from minimise(name, evidence, starts, scales, fixed, stopping, box)), {})
-    about, free, spent = nothing_known(starts, evidence.structure.width), starts, 0
-    history, slopes = [], []
+    about, free = nothing_known(starts, evidence.structure.width), starts
+    found: list[Minima] = []
     for evaluations in (stopping.evaluations, *EVALUATIONS):
         limit = replace(stopping, evaluations=min(stopping.evaluations, evaluations))
         asked = {**fixed, "about": about}
-        found = yield from minimise(name, evidence, free, scales, asked, limit, box)
-        free, spent = found.free, spent + found.evaluations
-        history += found.history
-        slopes += found.slopes
-        about = yield from _next(evidence, found, asked, stage)
-    minima = replace(found, evaluations=spent, history=tuple(history), slopes=tuple(slopes))
-    return Expanded(minima, {"about": about})
+        found.append((yield from minimise(name, evidence, free, scales, asked, limit, box)))
+        free = found[-1].free
+        about = yield from _next(evidence, found[-1], asked, stage)
+    together = {key: tuple(chain(*(getattr(one, key) for one in found))) for key in ("history", "slopes")}
+    spent = sum(one.evaluations for one in found)
+    return Expanded(replace(found[-1], evaluations=spent, **together), {"about": about})
 
 
 def _next(evidence: Evidence, minima: Minima, fixed: Arrays, stage: str) -> Procedure[Arrays]:

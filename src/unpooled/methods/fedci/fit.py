@@ -57,10 +57,9 @@ def fit(
         *[_minimise(first_stage(name, share), evidences[name], scaled, held, settings) for name in names]
     )
     expanded = dict(zip(names, minimised, strict=True))
-    minima = {name: one.minima for name, one in expanded.items()}
     weights = {names[0]: 1.0}
     if folds:
-        weights = yield from stack(evidences, minima, held, scaled)
+        weights = yield from stack(evidences, expanded, held, scaled)
     modes, calibration = yield from side_by_side(
         side_by_side(
             *[
@@ -68,7 +67,7 @@ def fit(
                 for name in weights
             ]
         ),
-        calibrate(evidences, minima, held, scaled, weights, seed),
+        calibrate(evidences, expanded, held, scaled, weights, seed),
     )
     drawn = yield from side_by_side(
         *[
@@ -90,7 +89,7 @@ def fit(
             "slopes": Trace(m.slopes),
             **({"pareto_shape": found[name].pareto_shape} if name in found else {}),
         }
-        for name, m in minima.items()
+        for name, (m, _) in expanded.items()
     }
     outcomes = mixed(dict(zip(weights, effects, strict=True)), weights, settings.draws)
     checks, noise = [draws_check(replaced)], None
@@ -126,6 +125,8 @@ def _average(name: str, draws: Arrays, log_odds: np.ndarray) -> Procedure[Averag
     """Draws of the mean outcomes."""
     fixed = {key: draws[key] for key in ("beta", "key")}
     fixed["log_odds"] = np.repeat(log_odds[None], len(draws["beta"]), axis=0)
+    if "about" in draws:
+        fixed["about"] = draws["about"]
     own = {"site_shift": by_site(draws["shift"])}
     reply = yield from ask(f"effect/{name}", Parameters(draws["free"], fixed, own))
     return average_outcomes(reply.per_site, overlap=True)

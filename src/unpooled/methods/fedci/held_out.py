@@ -20,11 +20,11 @@ from unpooled.maths.blocks import map_over_blocks
 from unpooled.maths.streams import stream
 from unpooled.methods.fedci.bounds import WEIGHTS
 from unpooled.methods.fedci.effects import WeightDraws, as_sent, factual
+from unpooled.methods.fedci.expansion import Expanded
 from unpooled.methods.fedci.posterior import posteriors, weights_and_shifts
 from unpooled.methods.fedci.ridge import Ridges, fixed_parameters
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators, in_use
 from unpooled.models.calibration import Calibration, arm_variances, exceedances, odds
-from unpooled.optimise.objective import Minima
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
@@ -87,7 +87,7 @@ class HeldOutDistances(Stage):
 
 
 def _bounds(evidences: tuple[Evidence, ...]) -> Bounds:
-    return {**union(*(one.structure.bounds() for one in evidences)), **WEIGHTS}
+    return {**union(*(one.bounds() for one in evidences)), **WEIGHTS}
 
 
 def _each(evidences: tuple[Evidence, ...], parameters: Parameters, rows: Rows) -> list[Float[Array, "4 n"]]:
@@ -113,10 +113,11 @@ def _predicted(evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> 
 
 
 def _predict(evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> Float[Array, "4 n"]:
-    def without(leaves: tuple[Array, Arrays, Array, Array]) -> Float[Array, "4 n"]:
-        fold, free, beta, own = leaves
-        weights = in_use(rows, {"fold": fold})
-        draws = as_sent(evidence, WeightDraws(free, beta, own), rows, weights)
+    def without(leaves: tuple[Array, Arrays, Array]) -> Float[Array, "4 n"]:
+        fold, found, own = leaves
+        free, weights = found["free"], in_use(rows, {"fold": fold})
+        drawn = WeightDraws(free, found["beta"], own, found.get("about"))
+        draws = as_sent(evidence, drawn, rows, weights)
         each, remainder = factual(evidence, draws, rows, weights)
         spread = jnp.var(each, axis=0) + remainder
         log_sd = free["noise"] if evidence.link is None else jnp.full(2, jnp.log(evidence.link.noise))
@@ -125,15 +126,15 @@ def _predict(evidence: Evidence, fitted: Arrays, shift: Array, rows: Rows) -> Fl
         return jnp.stack([each.mean(axis=0), spread, noise, common])
 
     folds = jnp.arange(fitted["beta"].shape[0])
-    found = jax.lax.map(without, (folds, fitted["free"], fitted["beta"], shift))
+    found = jax.lax.map(without, (folds, fitted, shift))
     return jnp.take_along_axis(found, jnp.maximum(rows.fold, 0)[None, None, :], axis=0)[0]
 
 
 def stack(
-    evidences: dict[str, Evidence], minima: dict[str, Minima], held: np.ndarray, starts: list[Ridges]
+    evidences: dict[str, Evidence], found: dict[str, Expanded], held: np.ndarray, starts: list[Ridges]
 ) -> Procedure[dict[str, float]]:
     """Stacking weights of the structures from their held-out squared errors."""
-    asked = _question(evidences, minima, held, starts, None)
+    asked = _question(evidences, found, held, starts, None)
     reply = yield from ask("held_out", asked)
     products, count = reply.summed["products"][0], reply.summed["count"][0]
     # Both arms have equal weight, whatever their sizes: the effect depends on both equally.
@@ -161,7 +162,7 @@ def simplex_weights(errors: np.ndarray) -> np.ndarray:
 
 def calibrate(
     evidences: dict[str, Evidence],
-    minima: dict[str, Minima],
+    found: dict[str, Expanded],
     held: np.ndarray,
     starts: list[Ridges],
     weights: dict[str, float],
@@ -174,19 +175,19 @@ def calibrate(
     """
     if len(held) == 1 or any(evidence.link is not None for evidence in evidences.values()):
         return None
-    asked = _question(evidences, minima, held, starts, seed)
+    asked = _question(evidences, found, held, starts, seed)
     log_odds = np.stack([ridge.log_odds for ridge in starts])
     share = np.array([[weights.get(name, 0.0) for name in evidences]])
     fixed = {**asked.fixed, "share": share, "log_odds": log_odds[None, 1:]}
     reply = yield from ask("held_out/distances", Parameters(fixed=fixed, per_site=asked.per_site))
-    found = {name: np.asarray(value[0]) for name, value in reply.summed.items()}
-    calibration = Calibration(**found, log_odds=log_odds[0])
+    counted = {name: np.asarray(value[0]) for name, value in reply.summed.items()}
+    calibration = Calibration(**counted, log_odds=log_odds[0])
     return calibration if calibration.known else None
 
 
 def _question(
     evidences: dict[str, Evidence],
-    minima: dict[str, Minima],
+    found: dict[str, Expanded],
     held: np.ndarray,
     starts: list[Ridges],
     seed: int | None,
@@ -195,19 +196,14 @@ def _question(
     fitted, shifts, fixed = [], [], fixed_parameters(starts, held)
     rng = None if seed is None else stream(seed, "predictive draws")
     for name, evidence in evidences.items():
-        found = posteriors(evidence, minima[name].free, fixed, _known(minima[name]))
-        beta, shift = weights_and_shifts(found, rng, PREDICTIVE_DRAWS)
-        free, beta, shift = jax.tree.map(
-            lambda leaf: np.asarray(leaf)[None, 1:], (minima[name].free, beta, shift)
-        )
-        fitted.append({"free": free, "beta": beta})
-        shifts.append(by_site(shift))
+        minima, about = found[name]
+        assert minima.statistics is not None
+        fits = posteriors(evidence, minima.free, fixed, minima.statistics)
+        beta, shift = weights_and_shifts(fits, rng, PREDICTIVE_DRAWS)
+        of_folds = {"free": minima.free, "beta": beta, **about}
+        fitted.append(jax.tree.map(lambda leaf: np.asarray(leaf)[None, 1:], of_folds))
+        shifts.append(by_site(shift[None, 1:]))
     return Parameters(fixed={"fitted": tuple(fitted)}, per_site={"site_shift": tuple(shifts)})
-
-
-def _known(minima: Minima) -> Statistics:
-    assert minima.statistics is not None
-    return minima.statistics
 
 
 def by_site(shift: np.ndarray) -> np.ndarray:

@@ -157,7 +157,7 @@ def draw_hyperparameters(
     noise = key_data(stream(seed, "site draws"), count)
     found = {"free": free, "beta": beta, "shift": shift, "key": noise}
     if evidence.link is not None:
-        found["dispersion"] = many["about"]["dispersion"]
+        found["about"] = many["about"]
     return HyperparameterDraws(found, 1.0 - len(likely) / count, shape)
 
 

@@ -12,9 +12,9 @@ from unpooled.methods.fedci.effects import (
     conditional_effects,
     individual_effects,
 )
+from unpooled.methods.fedci.expansion import Dispersion, dispersion_of
 from unpooled.methods.fedci.expected import expected
 from unpooled.methods.fedci.fit import fit
-from unpooled.methods.fedci.expansion import EVALUATIONS, Dispersion, dispersion_of
 from unpooled.methods.fedci.held_out import HeldOutDistances, HeldOutErrors
 from unpooled.methods.fedci.model import GRID, Kernel, Projection
 from unpooled.methods.fedci.paper import effects as paper
@@ -215,8 +215,7 @@ def _evidence(name: str, settings: FedCISettings, context: FedCIContext) -> Evid
         ard=name == "ard",
         tied=name == "paper",
     )
-    # With a link, a remainder that correlates people would have to be expanded about at every site.
-    return KernelEvidence(structure, diagonal=link is not None or not context.exact, link=link)
+    return KernelEvidence(structure, link, diagonal=not context.exact)
 
 
 def _beyond(settings: FedCISettings) -> int:

@@ -72,8 +72,8 @@ class Evidence(Objective):
         """The factors by which features enter the site's sums over the rows with weight 1."""
 
     @abstractmethod
-    def remainder_variance(self, free: Arrays, covariates: Array, treatment: Array) -> Float[Array, " n"]:
-        """The prior variance of everybody's remainder in their own arm."""
+    def remainder_covariance(self, free: Arrays, rows: Rows) -> Float[Array, " n"] | Float[Array, "n n"]:
+        """The prior covariance of everybody's remainder in their own arm, or its diagonal."""
 
     def noise(self, free: Arrays, treatment: Array) -> Array:
         """The variance of the noise, plus a jitter that keeps K_obs positive definite as it approaches zero;
@@ -82,11 +82,12 @@ class Evidence(Objective):
             return jnp.full_like(treatment, self.link.noise**2)
         return arm_indicators(treatment) @ jnp.exp(2.0 * free["noise"]) + 1e-8
 
-    def observed(self, parameters: Parameters, rows: Rows, weights: Array) -> Observed:
-        """The outcomes with the variance of their noise."""
+    def observed(self, free: Arrays, about: Arrays | None, rows: Rows, weights: Array) -> Observed:
+        """The outcomes with the variance of their noise; with a link, expanded about a point."""
         if self.link is None:
-            return Observed(rows.outcome, self.noise(parameters.free, rows.treatment))
-        return observed(self, parameters.fixed["about"], rows, weights)
+            return Observed(rows.outcome, self.noise(free, rows.treatment))
+        assert about is not None
+        return observed(self, about, rows, weights)
 
     def of_site(self, gram: Array, moment: Array) -> Arrays:
         """The sums of the intercept, by which a site's shift is found; nothing if there are no shifts."""
@@ -143,14 +144,14 @@ class FeatureEvidence(Evidence):
         if self.link is None:
             return rows.outcome, jnp.ones_like(rows.outcome)
         use = in_use(rows, parameters.fixed)
-        outcome, variance = self.observed(parameters, rows, use)
+        outcome, variance = self.observed(parameters.free, parameters.fixed["about"], rows, use)
         return outcome * _cap(outcome * use / jnp.sqrt(variance), rows.least), 1.0 / variance
 
     def kept(self, free: Arrays, rows: Rows, weights: Array) -> Array:
         return self._masks(free, rows, weights)[1]
 
-    def remainder_variance(self, free: Arrays, covariates: Array, treatment: Array) -> Array:
-        return jnp.zeros_like(treatment)
+    def remainder_covariance(self, free: Arrays, rows: Rows) -> Array:
+        return jnp.zeros_like(rows.treatment)
 
     def _masks(self, free: Arrays, rows: Rows, weights: Array) -> tuple[Array, Array]:
         """How much each person counts, by arm, and the factors of the features."""
@@ -228,11 +229,12 @@ class KernelEvidence(Evidence):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         free = parameters.free
         weights = in_use(rows, parameters.fixed)
+        seen = self.observed(free, parameters.fixed.get("about"), rows, weights)
         if self.diagonal:
-            return self._by_arm(free, rows, weights, self.observed(parameters, rows, weights))
+            return self._by_arm(free, rows, weights, seen)
         design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]
-        stacked = jnp.concatenate([design, (rows.outcome * weights)[:, None]], axis=1)
-        whitened, log_determinant = self.whiten(free, rows, weights, stacked)
+        stacked = jnp.concatenate([design, (seen.outcome * weights)[:, None]], axis=1)
+        whitened, log_determinant = self.whiten(free, rows, weights, stacked, seen.variance)
         factor = self._masks(design, whitened[:, :-1], rows)
         # Whitened, a person's outcome may stand out although it did not before.
         outcome = whitened[:, -1] * _cap(whitened[:, -1], rows.least)
@@ -312,14 +314,25 @@ class KernelEvidence(Evidence):
         features = self.structure.features(free, covariates)
         return (arm_indicators(treatment)[:, :, None] * features[:, None, :]).reshape(len(treatment), -1)
 
-    def observed_covariance(self, free: Arrays, rows: Rows, weights: Array) -> Array:
-        """R: K_obs of Lemma 2 minus the part due to shared features; rows not in use are uncorrelated."""
+    def remainder_covariance(self, free: Arrays, rows: Rows) -> Array:
+        if self.diagonal:
+            return self._own_variance(free, rows.covariates, rows.treatment)
+        return self._own_covariance(free, rows)
+
+    def _own_covariance(self, free: Arrays, rows: Rows) -> Array:
         between = between_arms(self.structure.arm_covariance(free), rows.treatment, rows.treatment)
-        local = between * self.structure.remainder(free, rows.covariates, rows.covariates)
-        diagonal = jnp.where(weights > 0, self.noise(free, rows.treatment), 1.0)
+        return between * self.structure.remainder(free, rows.covariates, rows.covariates)
+
+    def observed_covariance(
+        self, free: Arrays, rows: Rows, weights: Array, noise: Array | None = None
+    ) -> Array:
+        """R: K_obs of Lemma 2 minus the part due to shared features; rows not in use are uncorrelated."""
+        noise = self.noise(free, rows.treatment) if noise is None else noise
+        local = self._own_covariance(free, rows)
+        diagonal = jnp.where(weights > 0, noise, 1.0)
         return local * weights[:, None] * weights[None, :] + jnp.diag(diagonal)
 
-    def remainder_variance(
+    def _own_variance(
         self, free: Arrays, covariates: Array, treatment: Array, basis: Array | None = None
     ) -> Array:
         scale = arm_indicators(treatment) @ jnp.diagonal(self.structure.arm_covariance(free))
@@ -330,17 +343,17 @@ class KernelEvidence(Evidence):
         basis: Array | None = None,
     ) -> Array:  # fmt: skip
         """The diagonal of R; 1 for rows that are not in use."""
-        return jnp.where(
-            weights > 0, noise + self.remainder_variance(free, covariates, treatment, basis), 1.0
-        )
+        return jnp.where(weights > 0, noise + self._own_variance(free, covariates, treatment, basis), 1.0)
 
-    def whiten(self, free: Arrays, rows: Rows, weights: Array, columns: Array) -> tuple[Array, Array]:
+    def whiten(
+        self, free: Arrays, rows: Rows, weights: Array, columns: Array, noise: Array | None = None
+    ) -> tuple[Array, Array]:
         """R^{−½}·columns and log|R|."""
+        noise = self.noise(free, rows.treatment) if noise is None else noise
         if self.diagonal:
-            noise = self.noise(free, rows.treatment)
             variance = self.variance(free, rows.covariates, rows.treatment, weights, noise)
             return columns / jnp.sqrt(variance)[:, None], jnp.sum(jnp.log(variance))
-        root = jnp.linalg.cholesky(self.observed_covariance(free, rows, weights))
+        root = jnp.linalg.cholesky(self.observed_covariance(free, rows, weights, noise))
         whitened = jsl.solve_triangular(root, columns, lower=True)
         return whitened, 2.0 * jnp.sum(jnp.log(jnp.diagonal(root)))
 

@@ -9,11 +9,12 @@ and remainder, which it finds by itself. Once f⁰ is the posterior mode, the ap
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -123,25 +124,36 @@ def latent(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> Lat
     assert link is not None
     outcome = link.family.seen(rows.outcome)
     arms = jnp.stack([1.0 - rows.treatment, rows.treatment], axis=1)
-    shared = jnp.einsum(
-        "nf,af,na->n", structure.features(free, rows.covariates), about["beta"], arms
-    )
+    shared = jnp.einsum("nf,af,na->n", structure.features(free, rows.covariates), about["beta"], arms)
     dispersion = arms @ about["dispersion"]
-    spread = evidence.remainder_variance(free, rows.covariates, rows.treatment)
+    covariance = evidence.remainder_covariance(free, rows)
     root = structure.shift_factor(free) if structure.shifts else jnp.zeros((2, 2))
 
     def step(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
         shift, own = state
         target, variance = link.observed(outcome, _near(shared + arms @ shift + own), dispersion)
-        precision = 1.0 / (variance + spread)
-        information = root.T @ ((arms.T @ (weights * precision))[:, None] * root)
-        score = root.T @ (arms.T @ (weights * precision * (target - shared)))
-        moved = root @ jnp.linalg.solve(jnp.eye(2) + information, score)
-        moved_own = spread * precision * (target - shared - arms @ moved)
+        known = jnp.concatenate([arms, (target - shared)[:, None]], axis=1)
+        solved = _solved(covariance, variance, weights, known)
+        information, score = arms.T @ solved[:, :2], arms.T @ solved[:, 2]
+        moved = root @ jnp.linalg.solve(jnp.eye(2) + root.T @ information @ root, root.T @ score)
+        moved_own = _times(covariance, solved[:, 2] - solved[:, :2] @ moved)
         return shift + _short(moved - shift), own + _short(moved_own - own)
 
     shift, own = jax.lax.fori_loop(0, STEPS, step, (jnp.zeros(2), jnp.zeros_like(shared)))
     return Latent(shared + arms @ shift, own, dispersion)
+
+
+def _solved(covariance: Array, variance: Array, weights: Array, columns: Array) -> Float[Array, "n k"]:
+    """(remainder + noise)⁻¹·columns of the rows with weight 1; zeros for the others."""
+    if covariance.ndim == 1:
+        return columns * (weights / (covariance + variance))[:, None]
+    used = weights > 0.0
+    inner = jnp.where(used[:, None] & used, covariance, 0.0) + jnp.diag(jnp.where(used, variance, 1.0))
+    return jsl.cho_solve((jnp.linalg.cholesky(inner), True), columns * used[:, None])
+
+
+def _times(covariance: Array, values: Array) -> Float[Array, " n"]:
+    return covariance * values if covariance.ndim == 1 else covariance @ values
 
 
 def _near(latent: Array) -> Array:
