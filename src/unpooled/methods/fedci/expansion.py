@@ -28,7 +28,8 @@ from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Bounds, Stage
 
 EVALUATIONS = (8, 5)
-"""Maximum numbers of evaluations of the objective after the first and the second expansion."""
+"""Maximum numbers of evaluations of the objective under each expansion but the first."""
+EXPANSIONS = 1 + len(EVALUATIONS)
 
 
 class Expanded(NamedTuple):

@@ -10,6 +10,7 @@ import numpy as np
 
 from unpooled.maths.operations import Operations, operations
 from unpooled.methods.expected import Course, Expected, evaluated, keys, numbers, whole
+from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, dispersion_of
 from unpooled.methods.fedci.held_out import PREDICTIVE_DRAWS
 from unpooled.methods.fedci.laplace import FEWER
 from unpooled.methods.fedci.posterior import prior_and_slopes_of
@@ -18,6 +19,7 @@ from unpooled.methods.fedci.refinement import STRETCH as REFINED
 from unpooled.methods.fedci.settings import FedCISettings
 from unpooled.methods.fedci.stages import Evidence
 from unpooled.methods.fedci.subsample import subsampled
+from unpooled.methods.fedci.working_response import nothing_known
 from unpooled.optimise.minimise import STRETCH
 from unpooled.protocol.records import Arrays, Parameters
 
@@ -58,12 +60,18 @@ def expected(
             short = most <= STRETCH
             spent = most if short and folds else int(min(most, few_alone if short else few))
             hessians = 0 if short else spent // (STRETCH + 1)
-            first = _minimised(name, shape, work[name], folds, spent - hessians, hessians, large=large)
+            expanded = 0 if shape.evidence.link is None else sum(EVALUATIONS)
+            asked = spent - hessians + expanded
+            first = _minimised(name, shape, work[name], folds, asked, hessians, large=large)
             questions += [
                 replace(one, share=1.0 / interval) if one.stage == subsampled(name) else one for one in first
             ]
             questions += _drawn(name, shape, work[name], settings.draws, large=large)
-            rounds.append(2 * spent)
+            counts = shape.evidence.link is not None and shape.evidence.link.counts
+            if counts:
+                about = Parameters(fixed={"fold": whole(), "about": shape.fixed["about"]})
+                questions.append(Expected(dispersion_of(name), EXPANSIONS * (1 + folds), about, EXPANSIONS))
+            rounds.append(2 * (spent + expanded) + EXPANSIONS * counts)
         # Ridge; minimisation; weights of the structures; Hessian; refinement; draws; effects.
         refined = 2 * (REFINEMENT + REFINEMENT // REFINED - 1) * large
         total = 1 + max(rounds) + bool(folds) + 2 + refined + (1 if large else 2) + 1
@@ -86,6 +94,11 @@ class Shape(NamedTuple):
         """Number of hyperparameters."""
         return sum(np.size(leaf) for leaf in self.free.values())
 
+    @property
+    def about(self) -> Arrays:
+        """The point of expansion, if there is one."""
+        return {name: self.fixed[name] for name in ("about",) if name in self.fixed}
+
 
 def _shape(evidence: Evidence, covariates: int) -> Shape:
     free = evidence.structure.start(np.ones((2, covariates)), np.ones(2))
@@ -96,6 +109,11 @@ def _shape(evidence: Evidence, covariates: int) -> Shape:
         "rows": numbers(2),
         "propensity": numbers(covariates),
     }
+    if evidence.link is not None:
+        nothing = nothing_known(
+            jax.tree.map(lambda leaf: np.asarray(leaf)[None], free), evidence.structure.width
+        )
+        fixed["about"] = jax.tree.map(lambda leaf: leaf[0], nothing)
     return Shape(evidence, free, fixed, evidence.structure.width)
 
 
@@ -146,7 +164,7 @@ def _drawn(name: str, shape: Shape, work: Solves, draws: int, *, large: bool) ->
     each = _per_theta(shape, large)
     count, rounds = -(-draws // each), 1 if large else 2
     log_odds = numbers(1 + shape.fixed["propensity"].shape[0])
-    fixed = {"beta": numbers(each, 2, shape.features), "key": keys(), "log_odds": log_odds}
+    fixed = {"beta": numbers(each, 2, shape.features), "key": keys(), "log_odds": log_odds, **shape.about}
     effect = Parameters(shape.free, fixed, {"site_shift": numbers(each, 2)})
     return (
         Expected(name, rounds * count, Parameters(shape.free, shape.fixed), rounds, solve=work.draws),
@@ -160,6 +178,8 @@ def _held_out(shapes: list[Shape], folds: int, covariates: int) -> tuple[Expecte
         return ()
     more = {"share": numbers(len(shapes)), "log_odds": numbers(folds, 1 + covariates)}
     mean, drawn = (_without(shapes, folds, draws) for draws in (1, PREDICTIVE_DRAWS))
+    if shapes[0].evidence.link is not None:
+        return (Expected("held_out", 1, mean),)
     distances = replace(drawn, fixed=drawn.fixed | more)
     return Expected("held_out", 1, mean), Expected("held_out/distances", 1, distances)
 
@@ -170,6 +190,7 @@ def _without(shapes: list[Shape], folds: int, draws: int) -> Parameters:
         {
             "free": jax.tree.map(lambda leaf: numbers(folds, *np.shape(leaf)), one.free),
             "beta": numbers(folds, draws, 2, one.features),
+            **jax.tree.map(lambda leaf: numbers(folds, *np.shape(leaf)), one.about),
         }
         for one in shapes
     )

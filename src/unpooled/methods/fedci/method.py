@@ -12,7 +12,7 @@ from unpooled.methods.fedci.effects import (
     conditional_effects,
     individual_effects,
 )
-from unpooled.methods.fedci.expansion import Dispersion, dispersion_of
+from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, Dispersion, dispersion_of
 from unpooled.methods.fedci.expected import expected
 from unpooled.methods.fedci.fit import fit
 from unpooled.methods.fedci.held_out import HeldOutDistances, HeldOutErrors
@@ -129,6 +129,9 @@ class FedCIMethod:
             start = evidence.structure.start(np.ones((2, len(context.correlation))), np.ones(2))
             size = 1 + sum(np.size(leaf) for leaf in start.values())
             evaluations = settings.evaluations or evidence.structure.evaluations
+            if evidence.link is not None:
+                evaluations += sum(EVALUATIONS)
+                found[dispersion_of(name)] = problems * EXPANSIONS
             draws = -(-settings.draws // evidence.structure.draws_per_theta)
             # Evaluations, a Hessian every `STRETCH` of them and a two-sided one, refinement, draws (twice).
             hessians = (evaluations // STRETCH + 2 + REFINEMENT // REFINED) * size
@@ -146,7 +149,9 @@ class FedCIMethod:
         # Ridge; evaluations and, for large sites, refinement with its Hessians (two rounds each); held-out
         # errors; Hessian (two rounds); draws (two rounds); effects.
         refined = REFINEMENT + REFINEMENT // REFINED - 1
-        return 1 + 2 * (max(allowed) + refined) + (len(allowed) > 1) + 2 + 3
+        # Outcomes that are not continuous: further evaluations, and dispersions.
+        expanded = 2 * sum(EVALUATIONS) + EXPANSIONS
+        return 1 + 2 * (max(allowed) + refined) + expanded + (len(allowed) > 1) + 2 + 3
 
     def expected(self, settings: FedCISettings, context: FedCIContext) -> Course:
         if settings.inference == "variational":
