@@ -1,0 +1,244 @@
+"""FedCI's Laplace approximation of 0/1 outcomes and counts: pooled Newton steps, and scikit-learn's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern
+
+from oracle.world import posterior_of
+from unpooled.methods.fedci.effects import WeightDraws, factual, latent_of_people, latent_of_rows
+from unpooled.methods.fedci.expansion import DISPERSIONS, Dispersion, dispersions
+from unpooled.methods.fedci.model import INTERCEPT_SD, Kernel, Projection
+from unpooled.methods.fedci.posterior import Posterior
+from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence
+from unpooled.methods.fedci.working_response import Link, link_of, nothing_known
+from unpooled.protocol.messages import Statistics
+from unpooled.protocol.records import Arrays, Parameters
+from unpooled.protocol.rows import Rows, make_rows
+
+RNG = np.random.default_rng(8)
+D = 3
+X = RNG.normal(size=(60, D))
+TREATMENT = RNG.integers(0, 2, 60)
+EXPANSIONS = 12
+"""Newton steps until nothing changes."""
+FREE = {
+    "length": np.array([0.2]),
+    "arms": np.array([0.3, 0.0, -0.2]),
+    "linear": np.array([-0.7, 0.0, -0.9]),
+    "propensity_slope": np.array(0.0),
+}
+UNCOUPLED: dict[str, Any] = {"shifts": False, "coupled": False, "noisy": False}
+
+
+def kernel_evidence(link: Link, *, diagonal: bool) -> KernelEvidence:
+    inducing = jnp.asarray(np.random.default_rng(2).normal(size=(5, D))) if diagonal else jnp.zeros((0, D))
+    structure = Kernel(
+        site_distances=jnp.zeros((1, 1)),
+        family="matern52",
+        inducing=inducing,
+        ard=False,
+        tied=False,
+        **UNCOUPLED,
+    )
+    return KernelEvidence(structure, link, diagonal=diagonal)
+
+
+def projection_evidence(link: Link) -> FeatureEvidence:
+    structure = Projection(
+        site_distances=jnp.zeros((3, 3)), family="matern52", correlation=jnp.eye(D), components=2, **UNCOUPLED
+    )
+    return FeatureEvidence(structure, link)
+
+
+def rows_of(
+    link: Link, outcome: np.ndarray, people: slice = slice(None), fold: Any = 0, site: int = 0
+) -> Rows:
+    standard = (outcome - float(link.family.rate)) / float(link.family.sd)
+    folds = np.broadcast_to(fold, outcome.shape)[people]
+    return make_rows(X[people], TREATMENT[people], standard[people], fold=folds, site=site)
+
+
+def outcome_of(family: str) -> np.ndarray:
+    predictor = 0.8 * X[:, 0] + 0.5 * np.sin(2.0 * X[:, 1]) + TREATMENT * (0.4 + 0.5 * X[:, 2])
+    if family == "binary":
+        return RNG.binomial(1, 1.0 / (1.0 + np.exp(-predictor))).astype(float)
+    return RNG.poisson(np.exp(predictor) * RNG.gamma(2.0, 0.5, len(X))).astype(float)
+
+
+def expanded(
+    evidence: Evidence, free: Arrays, sites: list[Rows], fold: int = -1, dispersion: float = 0.0
+) -> tuple[Posterior, Arrays]:
+    """The posterior once the point of expansion is its mean."""
+    # Without a direction of the propensities, the prior is that of the features alone.
+    fixed = {"fold": np.array(fold), "noise": np.zeros(2), "propensity": np.zeros(D)}
+    fixed |= {"rows": np.ones(2), "direction": np.ones((2, D))}
+    start = nothing_known(jax.tree.map(lambda leaf: np.asarray(leaf)[None], free), evidence.structure.width)
+    about = jax.tree.map(lambda leaf: leaf[0], start) | {"dispersion": np.full(2, dispersion)}
+    told = jax.jit(lambda about, rows: evidence.statistics(Parameters(free, {**fixed, "about": about}), rows))
+    for _ in range(EXPANSIONS):
+        each = [told(about, rows) for rows in sites]
+        summed = jax.tree.map(lambda *leaves: np.sum(leaves, axis=0), *[one.summed for one in each])
+        found = posterior_of(evidence, Parameters(free, fixed), Statistics(summed, {}))
+        about = {**about, "beta": found.weights()[0][0], "known": np.ones(())}
+    return found, about
+
+
+# ------------------------------------------------------------------ pooled Newton steps
+
+
+def newton(
+    design: np.ndarray, prior: np.ndarray, outcome: np.ndarray, link: Link, dispersion: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mode and covariance of the weights under a Gaussian prior, from one table, by Fisher scoring."""
+    offset, unit = float(link.offset), float(link.unit)
+    weights = np.zeros(design.shape[1])
+    for _ in range(200):
+        predictor = offset + unit * design @ weights
+        if link.counts:
+            mean = np.exp(predictor)
+            information, slope = (
+                mean / (1.0 + dispersion * mean),
+                (outcome - mean) / (1.0 + dispersion * mean),
+            )
+        else:
+            mean = 1.0 / (1.0 + np.exp(-predictor))
+            information, slope = mean * (1.0 - mean), outcome - mean
+        precision = unit**2 * (design.T * information) @ design + np.linalg.inv(prior)
+        gradient = unit * design.T @ slope - np.linalg.solve(prior, weights)
+        weights = weights + 0.5 * np.linalg.solve(precision, gradient)
+    return weights, np.linalg.inv(precision)
+
+
+@pytest.mark.parametrize("family", ["binary", "count"])
+def test_weights_are_those_of_newton_steps_on_the_stacked_table(family: str) -> None:
+    outcome, dispersion = outcome_of(family), 0.6 if family == "count" else 0.0
+    link = link_of(family, outcome.mean(), outcome.std())
+    assert link is not None
+    evidence = projection_evidence(link)
+    directions = np.array([[1.0, 0.3, -0.2], [-0.4, 0.2, 0.9]])
+    free = evidence.structure.start(directions, np.ones(2))
+    sites = [
+        rows_of(link, outcome, slice(*ends), site=s) for s, ends in enumerate([(0, 13), (13, 40), (40, 60)])
+    ]
+    found, _ = expanded(evidence, free, sites, dispersion=dispersion)
+    features = np.asarray(evidence.structure.features(free, jnp.asarray(X)))
+    design = np.einsum("na,nf->nfa", np.stack([1 - TREATMENT, TREATMENT], axis=1), features).reshape(60, -1)
+    factors = np.asarray(evidence.structure.feature_factors(free))
+    size = 2 * len(factors)
+    prior = np.zeros((size, size))
+    for place, factor in enumerate(factors):
+        prior[2 * place : 2 * place + 2, 2 * place : 2 * place + 2] = factor @ factor.T
+    expected, covariance = newton(design, prior, outcome, link, dispersion)
+    units = np.eye(2 * (len(factors) + 1))
+    beta = found.weights()[0][0]
+    np.testing.assert_allclose(beta, expected.reshape(-1, 2).T, rtol=1e-6, atol=1e-7)
+    moved = found.weights(units)[0] - beta
+    np.testing.assert_allclose(
+        np.einsum("jaf,jbg->fagb", moved, moved).reshape(size, size), covariance, rtol=1e-5, atol=1e-8
+    )
+
+
+# --------------------------------------------------------------------- scikit-learn
+
+
+def classifier(outcome: np.ndarray, people: np.ndarray) -> GaussianProcessClassifier:
+    function = ConstantKernel(np.exp(2 * FREE["arms"][2])) * Matern(
+        float(np.exp(FREE["length"][0]) * np.sqrt(D)), nu=2.5
+    )
+    linear = ConstantKernel(np.exp(2 * FREE["linear"][2])) * DotProduct(sigma_0=0.0, sigma_0_bounds="fixed")
+    kernel = function + linear + ConstantKernel(INTERCEPT_SD**2)
+    return GaussianProcessClassifier(kernel, optimizer=None, max_iter_predict=200).fit(
+        X[people], outcome[people]
+    )
+
+
+def test_the_latent_function_of_an_arm_is_that_of_scikit_learns_classifier() -> None:
+    outcome = outcome_of("binary")
+    plain = link_of("binary", 0.5, 0.5)
+    assert plain is not None
+    link = Link(plain.family, jnp.zeros(()), jnp.ones(()), plain.noise)
+    evidence = kernel_evidence(link, diagonal=False)
+    # The last twelve people are held out.
+    fold = np.repeat([0, 1], [48, 12])
+    rows = rows_of(link, outcome, fold=fold)
+    found, about = expanded(evidence, FREE, [rows], fold=1)
+    weights = rows.present * (rows.fold != 1)
+    units = np.concatenate(
+        [np.zeros((1, 2 * (evidence.structure.width + 1))), np.eye(2 * (evidence.structure.width + 1))]
+    )
+    beta, _ = found.weights(units)
+    drawn = WeightDraws(FREE, jnp.asarray(beta), jnp.zeros((len(beta), 2)), about)
+    each, remainder = map(np.asarray, factual(evidence, drawn, rows, weights))
+    slopes = each[1:] - each[0]
+    variance = np.sum(slopes**2, axis=0) + remainder
+    asked = np.flatnonzero((fold == 1) & (TREATMENT == 1))
+    known = classifier(outcome, np.flatnonzero((fold == 0) & (TREATMENT == 1)))
+    mean, spread = known.latent_mean_and_variance(X[asked])
+    np.testing.assert_allclose(each[0, asked], mean, rtol=1e-5)
+    np.testing.assert_allclose(variance[asked], spread, rtol=1e-5)
+
+
+# ------------------------------------------------------------------- draws and dispersion
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_joint_draws_of_the_sites_people_have_their_means_and_variances(diagonal: bool) -> None:
+    """A draw of everybody at once, person by person, has the moments of single people."""
+    outcome = outcome_of("binary")
+    link = link_of("binary", outcome.mean(), outcome.std())
+    assert link is not None
+    evidence, rows = kernel_evidence(link, diagonal=diagonal), rows_of(link, outcome)
+    _, about = expanded(evidence, FREE, [rows])
+    count = 20_000
+    beta = jnp.broadcast_to(about["beta"], (count, *about["beta"].shape))
+    drawn = WeightDraws(FREE, beta, jnp.zeros((count, 2)), about)
+    joint = np.asarray(latent_of_rows(evidence, drawn, rows, jax.random.key(1)))[:, :60]
+    own = joint[:, np.arange(60), TREATMENT]
+    one = drawn._replace(beta=beta[:1], shift=jnp.zeros((1, 2)))
+    if diagonal:
+        seen = evidence.observed(FREE, about, rows, rows.present)
+        prior = np.asarray(evidence.remainder_covariance(FREE, rows))[:60]
+        residual, noise = (
+            np.asarray(leaf)[:60] for leaf in (seen.outcome - _shared(evidence, one, rows), seen.variance)
+        )
+        mean = _shared(evidence, one, rows)[:60] + prior / (prior + noise) * residual
+        variance = prior - prior**2 / (prior + noise)
+    else:
+        people = np.asarray(latent_of_people(evidence, drawn, rows, jnp.asarray(X), jax.random.key(2)))
+        chosen = people[:, np.arange(60), TREATMENT]
+        mean, variance = chosen.mean(axis=0), chosen.var(axis=0)
+    error = np.sqrt(2.0 * variance / count)
+    assert np.all(np.abs(own.mean(axis=0) - mean) < 5.0 * error + 1e-3)
+    np.testing.assert_allclose(own.var(axis=0), variance, rtol=0.06, atol=1e-5)
+
+
+def _shared(evidence: KernelEvidence, drawn: WeightDraws, rows: Rows) -> np.ndarray:
+    features = np.asarray(evidence.structure.features(FREE, rows.covariates))
+    treatment = np.asarray(rows.treatment).astype(int)
+    return np.sum(features * np.asarray(drawn.beta)[0][treatment], axis=1)
+
+
+def test_the_dispersion_makes_squared_pearson_residuals_one_on_average() -> None:
+    outcome = outcome_of("count")
+    link = link_of("count", outcome.mean(), outcome.std())
+    assert link is not None
+    evidence = projection_evidence(link)
+    free = evidence.structure.start(np.ones((2, D)), np.ones(2))
+    rows = rows_of(link, outcome)
+    _, about = expanded(evidence, free, [rows], dispersion=0.5)
+    told = Dispersion(evidence).statistics(Parameters(fixed={"fold": np.array(-1), "about": about}), rows)
+    found = dispersions(jax.tree.map(lambda leaf: np.asarray(leaf)[None], told.summed))[0]
+    features = np.asarray(evidence.structure.features(free, jnp.asarray(X)))
+    for arm in (0, 1):
+        mean = np.exp(float(link.offset) + float(link.unit) * features @ about["beta"][arm])[arm == TREATMENT]
+        y = outcome[arm == TREATMENT]
+        pearson = np.mean((y - mean) ** 2 / (mean + found[arm] * mean**2))
+        inside = DISPERSIONS[0] < found[arm] < DISPERSIONS[-1]
+        assert abs(pearson - 1.0) < 0.03 if inside else pearson < 1.0
