@@ -26,14 +26,15 @@ from unpooled.protocol.stage import Bounds
 if TYPE_CHECKING:
     from unpooled.methods.fedci.stages import Evidence
 
-BINARY_UNIT, COUNT_UNIT = 2.0, 1.0
-"""Largest units of the predictor: 2 makes the noise of a 0/1 outcome with rate ½ one."""
+BINARY_UNIT, COUNT_UNIT = 6.0, 1.0
+"""Largest units of the predictor, so that priors of scales in sds of an outcome are weak ones of log odds: a
+slope of 0.3 for a sd of a covariate, and an effect that varies by 0.6."""
 STEPS = 8
 """Steps in which a site finds its own shift and remainder."""
 REACH = 1.0
-"""Largest change of the latent function in one of them."""
-FURTHEST = 4.0
-"""How far from the mean predictor the point of expansion may be, in units."""
+"""Largest change of the predictor in one of them."""
+FURTHEST = 8.0
+"""How far from that of the mean outcome the predictor may be in the point of expansion."""
 DISPERSIONS = np.geomspace(1e-4, 30.0, 28)
 """Dispersions of counts for which the sites send the sum of squared Pearson residuals."""
 
@@ -102,7 +103,7 @@ def observed(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> O
     shared, own, dispersion = latent(evidence, about, rows, weights)
     outcome = link.family.seen(rows.outcome)
     near = (link.family.near(outcome) - link.offset) / link.unit
-    point = jnp.where(about["known"] > 0.5, _near(shared + own), near)
+    point = jnp.where(about["known"] > 0.5, _near(link, shared + own), near)
     return jax.lax.stop_gradient(link.observed(outcome, point, dispersion))
 
 
@@ -131,13 +132,13 @@ def latent(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> Lat
 
     def step(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
         shift, own = state
-        target, variance = link.observed(outcome, _near(shared + arms @ shift + own), dispersion)
+        target, variance = link.observed(outcome, _near(link, shared + arms @ shift + own), dispersion)
         known = jnp.concatenate([arms, (target - shared)[:, None]], axis=1)
         solved = _solved(covariance, variance, weights, known)
         information, score = arms.T @ solved[:, :2], arms.T @ solved[:, 2]
         moved = root @ jnp.linalg.solve(jnp.eye(2) + root.T @ information @ root, root.T @ score)
         moved_own = _times(covariance, solved[:, 2] - solved[:, :2] @ moved)
-        return shift + _short(moved - shift), own + _short(moved_own - own)
+        return shift + _short(link, moved - shift), own + _short(link, moved_own - own)
 
     shift, own = jax.lax.fori_loop(0, STEPS, step, (jnp.zeros(2), jnp.zeros_like(shared)))
     return Latent(shared + arms @ shift, own, dispersion)
@@ -156,12 +157,12 @@ def _times(covariance: Array, values: Array) -> Float[Array, " n"]:
     return covariance * values if covariance.ndim == 1 else covariance @ values
 
 
-def _near(latent: Array) -> Array:
-    return jnp.clip(latent, -FURTHEST, FURTHEST)
+def _near(link: Link, latent: Array) -> Array:
+    return jnp.clip(latent, -FURTHEST / link.unit, FURTHEST / link.unit)
 
 
-def _short(change: Array) -> Array:
-    return jnp.clip(change, -REACH, REACH)
+def _short(link: Link, change: Array) -> Array:
+    return jnp.clip(change, -REACH / link.unit, REACH / link.unit)
 
 
 def nothing_known(free: Arrays, width: int) -> Arrays:
