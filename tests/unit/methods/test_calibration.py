@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import jax
@@ -171,14 +170,6 @@ def test_the_scale_is_the_factor_by_which_errors_are_too_large(factor: float, pa
     expected = 2.0 * norm.cdf(norm.ppf(0.975) / factor) - 1.0
     np.testing.assert_allclose(calibration.share_within(), expected, atol=0.004)
     assert calibration.check().passed == passed
-
-
-def test_the_outcome_must_be_continuous_for_a_scale() -> None:
-    """An outcome of 1 that one person in ten has is three sds away, which no normal distribution allows."""
-    errors = np.where(np.arange(1000) % 10 == 0, 3.0, 0.3)
-    calibration = _calibration(errors, np.ones(1000))
-    assert np.all(calibration.scale() > 1.3)
-    np.testing.assert_array_equal(replace(calibration, continuous=False).scale(), 1.0)
 
 
 def test_with_few_people_the_scale_is_near_one_and_chance_does_not_fail_the_check() -> None:
