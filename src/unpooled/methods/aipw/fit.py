@@ -7,22 +7,29 @@ import numpy as np
 
 from unpooled.disclosure.by_site import BySite
 from unpooled.errors import DataError
-from unpooled.maths.normal import independent_normals
 from unpooled.maths.operations import Operations
 from unpooled.maths.streams import stream
 from unpooled.methods.aipw.checks import weight_checks, weights_of
-from unpooled.methods.aipw.fold_draws import Combined, combined, median
+from unpooled.methods.aipw.fold_draws import median
+from unpooled.methods.aipw.group_means import (
+    average_outcomes,
+    of_everybody,
+    of_scores_by_group,
+    of_weights_by_group,
+    over_fold_draws,
+)
 from unpooled.methods.aipw.model import (
     Estimates,
     PooledRegressions,
     Pooling,
     average,
-    of_residuals,
     of_scores,
     of_weights,
+    scores_of_everybody,
     site_numbers,
     stacked_scores,
     stacked_weights,
+    weights_of_everybody,
     with_interval,
 )
 from unpooled.methods.aipw.penalties import GRID
@@ -32,7 +39,7 @@ from unpooled.methods.expected import Course, Expected, numbers, whole
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Arrays, AverageOutcomes, Check, Draws, Parameters
+from unpooled.protocol.records import EVERYBODY, GROUPS, Arrays, Check, Draws, Parameters
 
 NEWTON, CHOSEN = 5, 2
 """Newton rounds that a logistic regression usually takes (four or five in benchmarks/plan.py), and those in
@@ -47,30 +54,31 @@ def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: fl
     known = yield from nuisances(pooling, settings.ridge, treatment, outcome)
     if settings.estimator == "aipw":
         reply = yield from ask("scores", score_question(known, folds, draws))
-        people, found, stack = reply.per_site["people"][0], of_scores, stacked_scores
-        in_sample = of_residuals
+        own, found, stack = scores_of_everybody(reply.per_site), of_scores, stacked_scores
+        means, in_sample = (of_scores_by_group(reply.per_site, one) for one in ("products", "noise"))
     else:
         reply = yield from ask("weighted_outcomes", _weight_question(known, pooling, folds, draws))
-        _require_two(reply.per_site["people"])
-        people, found, stack = reply.per_site["people"][0].sum(axis=1), of_weights, stacked_weights
-        in_sample = of_weights  # an upper bound, as Neyman's
-    sums = by_draw(reply)
-    result = combined(together([found(one) for one in sums]), people)
-    sample = combined(together([in_sample(one) for one in sums]), people)
-    in_sample, in_population = (site_draws(one, people, settings.draws, seed) for one in (sample, result))
-    effects = AverageOutcomes.of_effects(in_sample, in_population, people)
+        own, found, stack = weights_of_everybody(reply.per_site), of_weights, stacked_weights
+        _require_two(own["people"])
+        means = in_sample = of_weights_by_group(reply.per_site)  # an upper bound, as Neyman's
+    population, sample = over_fold_draws(means), over_fold_draws(in_sample)
+    groups = (EVERYBODY,) if settings.estimator == "difference" else GROUPS
+    outcomes = average_outcomes(groups, sample, population, settings.draws, seed)
+    people = population.weight[:, 0]
+    each = by_draw(own)
     drawn = coefficient_draws(pooling, known.outcome, settings.draws, stream(seed, "coefficient draws"))
     checked, words = _weight_summary(settings, reply)
+    result = of_everybody(population)
     diagnostics = {
         "estimator": settings.estimator,
         **({"sites": site_numbers(result.sites, scale)} if len(people) == pooling.sites else {}),
         "overall": with_interval(result.overall, scale),
-        "stacked": with_interval(median(together([found(stack(one)) for one in sums])), scale),
-        "fold_draws": _spread([average(found(one), people) for one in sums], scale),
+        "stacked": with_interval(median(together([found(stack(one)) for one in each])), scale),
+        "fold_draws": _spread([average(found(one), people) for one in each], scale),
         **regression_summary(known),
         **words,
     }
-    return Fit(Draws(by_site=drawn), effects, diagnostics, checked)
+    return Fit(Draws(by_site=drawn), outcomes, diagnostics, checked)
 
 
 def budget(folds: int, draws: int = 1) -> dict[str, int]:
@@ -136,10 +144,9 @@ def _weight_question(known: Nuisances, pooling: PooledRegressions, folds: int, d
     return Parameters(fixed={"draw": np.arange(len(found))}, per_site={"treatment": found})
 
 
-def by_draw(reply: Statistics) -> list[Arrays]:
+def by_draw(own: Arrays) -> list[Arrays]:
     """The sums by site of each draw of the folds."""
-    draws = len(reply.per_site["people"])
-    return [jax.tree.map(lambda leaf, r=r: leaf[r], reply.per_site) for r in range(draws)]
+    return [jax.tree.map(lambda leaf, r=r: leaf[r], own) for r in range(len(own["people"]))]
 
 
 def together(several: list[Estimates]) -> Estimates:
@@ -154,18 +161,6 @@ def _require_two(people: np.ndarray) -> None:
             found="a site with fewer",
             remedy="leave the site out, or set estimator = 'aipw'",
         )
-
-
-def site_draws(found: Combined, people: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Normal draws [K, m] of the sites' effects, jointly such that their average has the correct error."""
-    share = people / people.sum()
-    own = np.sqrt(np.maximum(found.sites.error**2 - found.common, 0.0))
-    sizes = share * own
-    if found.common == 0.0:
-        return found.sites.estimate + independent_normals(count, sizes, stream(seed, "site effects")) / share
-    both = np.append(np.sqrt(found.common), sizes)
-    drawn = independent_normals(count, both, stream(seed, "site effects"))
-    return found.sites.estimate + drawn[:, :1] + drawn[:, 1:] / share
 
 
 def regression_summary(known: Nuisances) -> dict[str, object]:

@@ -44,7 +44,8 @@ class AIPWMethod:
             stages["treatment"] = Treatment(offsets)
         if settings.estimator == "aipw":
             return {**stages, "scores": Scores(settings.trim)}
-        return {**stages, "weighted_outcomes": WeightedOutcomes(settings.trim)}
+        adjusted = settings.estimator == "ipw"
+        return {**stages, "weighted_outcomes": WeightedOutcomes(settings.trim, adjusted)}
 
     def fit(self, settings: AIPWSettings, context: AIPWContext, seed: int) -> Procedure[Fit]:
         return (yield from fit(settings, _pooling(settings, context), seed, context.outcome_sd))

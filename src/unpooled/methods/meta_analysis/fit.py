@@ -30,7 +30,15 @@ from unpooled.methods.aipw.fit import (
     together,
 )
 from unpooled.methods.aipw.fold_draws import median
-from unpooled.methods.aipw.model import ALPHA, Estimates, System, of_scores, site_numbers, with_interval
+from unpooled.methods.aipw.model import (
+    ALPHA,
+    Estimates,
+    System,
+    of_scores,
+    scores_of_everybody,
+    site_numbers,
+    with_interval,
+)
 from unpooled.methods.aipw.regressions import held_out, nuisances
 from unpooled.methods.meta_analysis.settings import MetaAnalysisSettings
 from unpooled.methods.method import Fit
@@ -65,13 +73,13 @@ def fit(settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, sca
     without = held_out(folds, draws)
     known = yield from nuisances(pooling, settings.ridge, without, without)
     reply = yield from ask("scores", score_question(known, folds, draws))
-    each = together([of_scores(sums) for sums in by_draw(reply)])
+    each = together([of_scores(sums) for sums in by_draw(scores_of_everybody(reply.per_site))])
     _require_spread(each)
     sites = median(each)
     spread = heterogeneity(*sites)
     drawn = coefficient_draws(pooling, known.outcome, settings.draws, stream(seed, "coefficient draws"))
     variance = spread.tau_squared if settings.pooling == "random" else 0.0
-    people = reply.per_site["people"][0]
+    people = reply.per_site["people"][0, :, 0]
     effects = site_draws(sites, variance, people, settings.draws, seed)
     weights = weights_of(reply)
     diagnostics = {

@@ -41,7 +41,11 @@ class MetaAnalysisMethod:
         return "by its mean; its distribution is not modelled"
 
     def stages(self, settings: MetaAnalysisSettings, context: AIPWContext) -> dict[str, Stage]:
-        return {"outcome": SiteOutcome(), "treatment": SiteTreatment(), "scores": Scores(settings.trim)}
+        return {
+            "outcome": SiteOutcome(),
+            "treatment": SiteTreatment(),
+            "scores": Scores(settings.trim, adjusted=False, named=False),
+        }
 
     def fit(self, settings: MetaAnalysisSettings, context: AIPWContext, seed: int) -> Procedure[Fit]:
         pooling = SiteRegressions(context.sites, 1 + context.covariates)
