@@ -16,7 +16,7 @@ from oracle.world import STUDY, frames
 from unpooled import AIPW, MetaAnalysis, Study
 from unpooled.errors import DataError
 from unpooled.maths.normal import independent_normals, normal_quantiles
-from unpooled.methods.aipw import regressions
+from unpooled.methods.aipw import newton, regressions
 from unpooled.methods.aipw.model import PooledRegressions
 from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
 from unpooled.protocol.messages import Statistics
@@ -285,8 +285,8 @@ APART = np.array(
 def test_a_step_that_goes_too_far_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     w = (np.arange(10) < 2).astype(float)
     few, seen = conduct(APART, w, 1e-3)
-    assert (few.rounds, few.converged) == (regressions.STEPS, False)
-    monkeypatch.setattr(regressions, "STEPS", 100)
+    assert (few.rounds, few.converged) == (newton.STEPS, False)
+    monkeypatch.setattr(newton, "STEPS", 100)
     found, seen = conduct(APART, w, 1e-3)
     assert found.converged
     assert np.min(np.diff(seen)) < -1.0  # it did go too far

@@ -32,9 +32,10 @@ from unpooled.methods.aipw.model import (
     weights_of_everybody,
     with_interval,
 )
+from unpooled.methods.aipw.newton import STEPS
 from unpooled.methods.aipw.penalties import GRID
-from unpooled.methods.aipw.regressions import STEPS, Nuisances, Outcomes, Propensity, held_out, nuisances
-from unpooled.methods.aipw.settings import AIPWSettings
+from unpooled.methods.aipw.regressions import Nuisances, Outcomes, Propensity, held_out, nuisances
+from unpooled.methods.aipw.settings import AIPWContext, AIPWSettings, outcome_family
 from unpooled.methods.expected import Course, Expected, numbers, whole
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask
@@ -46,12 +47,15 @@ NEWTON, CHOSEN = 5, 2
 which its penalty is chosen (a guess)."""
 
 
-def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: float) -> Procedure[Fit]:
-    """Fit the nuisance regressions, then estimate; `scale` is the outcome's sd, the unit of diagnostics."""
+def fit(
+    settings: AIPWSettings, pooling: PooledRegressions, seed: int, context: AIPWContext
+) -> Procedure[Fit]:
+    """Fit the nuisance regressions, then estimate; diagnostics are in units of the outcome."""
+    scale, family = context.outcome_sd, outcome_family(context)
     folds, draws = settings.folds, settings.fold_draws
     treatment = None if settings.estimator == "difference" else held_out(folds, draws)
     outcome = held_out(folds, draws) if settings.estimator == "aipw" else held_out(1)
-    known = yield from nuisances(pooling, settings.ridge, treatment, outcome)
+    known = yield from nuisances(pooling, settings.ridge, treatment, outcome, family=family)
     if settings.estimator == "aipw":
         reply = yield from ask("scores", score_question(known, folds, draws))
         own, found, stack = scores_of_everybody(reply.per_site), of_scores, stacked_scores
@@ -86,6 +90,7 @@ def budget(folds: int, draws: int = 1) -> dict[str, int]:
     batch = len(held_out(folds, draws).fold)
     return {
         "outcome": batch,
+        "outcome_likelihood": STEPS * batch,
         "treatment": STEPS * batch,
         "scores": draws,
         "weighted_outcomes": max(draws, 2),
@@ -93,33 +98,40 @@ def budget(folds: int, draws: int = 1) -> dict[str, int]:
 
 
 def expected(
-    pooling: Pooling, folds: int, draws: int, estimator: str = "aipw", *, system: int, systems: int = 1
+    pooling: Pooling,
+    folds: int,
+    draws: int,
+    estimator: str = "aipw",
+    *,
+    system: int,
+    systems: int = 1,
+    linear: bool = True,
 ) -> Course:
     """The course of a fit whose regressions are `systems` systems of equations of size `system` each."""
     batch, width = len(held_out(folds, draws).fold), pooling.width
-    fixed = {"without": whole(), "draw": whole()}
-    own = {"treatment": numbers(width)}
+    fixed, draw = {"without": whole(), "draw": whole()}, {"draw": whole()}
     # By penalty of the grid and at the penalty chosen, where the outcome has two arms.
     once = systems * system**3 / 1.5
     outcome = Operations(products=2 * (1 + len(GRID)) * once)
-    treatment = Operations(products=(1 + len(GRID) * CHOSEN / NEWTON) * once)
-    regressed = Expected(
-        "outcome", batch if estimator == "aipw" else 1, Parameters(fixed=fixed), 1, solve=outcome
-    )
-    if estimator == "difference":
-        question = Parameters(fixed={"draw": whole()}, per_site={"treatment": numbers(1, width)})
-        return Course(2, (regressed, Expected("weighted_outcomes", 1, question)))
-    newton = Expected(
-        "treatment", NEWTON * batch, Parameters(fixed=fixed, per_site=own), NEWTON, solve=treatment
-    )
+    chosen = 1 + len(GRID) * CHOSEN / NEWTON
+    thetas = batch if estimator == "aipw" else 1
+    questions = [Expected("outcome", thetas, Parameters(fixed=fixed), 1, solve=outcome)]
+    if not linear:
+        own = Parameters(fixed=fixed, per_site={"outcome": numbers(2, width)})
+        each = Operations(products=2 * chosen * once)
+        questions.append(Expected("outcome_likelihood", NEWTON * thetas, own, NEWTON, solve=each))
+    if estimator != "difference":
+        own = Parameters(fixed=fixed, per_site={"treatment": numbers(width)})
+        each = Operations(products=chosen * once)
+        questions.append(Expected("treatment", NEWTON * batch, own, NEWTON, solve=each))
     both = {"treatment": numbers(folds, width), "outcome": numbers(folds, 2, width)}
-    if estimator == "ipw":
-        last = Expected(
-            "weighted_outcomes", draws, Parameters({}, {"draw": whole()}, {"treatment": both["treatment"]})
-        )
+    if estimator == "aipw":
+        last = Expected("scores", draws, Parameters({}, draw, both))
     else:
-        last = Expected("scores", draws, Parameters({}, {"draw": whole()}, both))
-    return Course(NEWTON + 1, (regressed, newton, last))
+        used = 1 if estimator == "difference" else folds
+        question = Parameters({}, draw, {"treatment": numbers(used, width)})
+        last = Expected("weighted_outcomes", 1 if estimator == "difference" else draws, question)
+    return Course(2 if linear and estimator == "difference" else NEWTON + 1, (*questions, last))
 
 
 def score_question(known: Nuisances, folds: int, draws: int = 1) -> Parameters:
@@ -171,7 +183,9 @@ def regression_summary(known: Nuisances) -> dict[str, object]:
     steps = known.treatment or Propensity(np.zeros(0), np.zeros(0), 0, True)
     if known.treatment is not None:
         ridge["treatment"] = steps.ridge
+    fitted = {"rounds": known.outcome.rounds, "converged": known.outcome.converged}
     return {
+        "outcome_newton": fitted,
         "ridge": {name: BySite(one) if np.ndim(one) else float(one) for name, one in ridge.items()},
         "newton": {"rounds": steps.rounds, "converged": steps.converged},
     }
@@ -198,6 +212,6 @@ def coefficient_draws(pooling: Pooling, fit: Outcomes, count: int, rng: np.rando
     deviation = np.linalg.solve(root, noise[..., None])[..., 0]
     spread = np.broadcast_to(fit.noise, (count, pooling.sites, 2))
     return {
-        "outcome": pooling.own(fit.mean + np.sqrt(fit.noise)[..., None] * deviation),
+        "outcome": pooling.own(fit.mean + np.sqrt(fit.spread)[..., None] * deviation),
         "noise": np.ascontiguousarray(spread),
     }

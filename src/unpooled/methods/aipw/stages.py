@@ -23,6 +23,7 @@ from unpooled.methods.aipw.group_sums import (
     sent,
     stacked,
 )
+from unpooled.models.outcome_family import STEEPEST, Family, Gaussian, Logit
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
@@ -35,6 +36,8 @@ def features(covariates: Array) -> Float[Array, "n f"]:
 
 
 REGRESSIONS: Bounds = {"without": FOLD, "draw": FOLD_DRAW, "treatment": LOGIT, "outcome": LINEAR}
+BY_LIKELIHOOD: Bounds = {**REGRESSIONS, "outcome": LOGIT}
+"""Of regressions of 0/1 outcomes and counts, whose coefficients are of a logit or a logarithm."""
 
 
 class Treatment(Stage):
@@ -73,19 +76,69 @@ class Outcome(Stage):
         return REGRESSIONS
 
 
+class OutcomeLikelihood(Stage):
+    """Gradients and Hessians of regressions of a 0/1 outcome or a count by arm, leaving out one fold."""
+
+    offsets: bool = eqx.field(static=True)
+    family: Family
+    in_batches: ClassVar[bool] = True
+    reveals: ClassVar[str] = (
+        "for sums over sites: by arm, slope and curvature of the outcome's log likelihood and squared errors "
+        "of counts, without each fold of each draw of the folds; where sites have offsets, at this site: its "
+        "slopes and curvatures in the intercepts"
+    )
+
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        return _shared(outcome_likelihood_sums(parameters, rows, self.family), self.offsets)
+
+    def bounds(self) -> Bounds:
+        return BY_LIKELIHOOD
+
+
 def treatment_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
     """Log likelihood, gradient and Hessian at the site's coefficients, with a leading axis of length one."""
-    design, use = features(rows.covariates), _in_use(parameters, rows)
-    logit = design @ parameters.per_site["treatment"]
-    chance = jax.nn.sigmoid(logit)
-    gram = jnp.einsum("n,nf,ng->fg", use * chance * (1.0 - chance), design, design)
-    likelihood = use @ jax.nn.log_sigmoid(jnp.where(rows.treatment > 0.0, logit, -logit))
-    score = (use * (rows.treatment - chance)) @ design
+    predictor = features(rows.covariates) @ parameters.per_site["treatment"]
+    return _likelihood_sums(rows.treatment, predictor[None], _in_use(parameters, rows)[None], rows)
+
+
+def outcome_likelihood_sums(parameters: Parameters, rows: Rows, family: Family) -> dict[str, Array]:
+    """By arm: log likelihood, gradient and Hessian, and Pearson's squared errors of counts."""
+    predictor = parameters.per_site["outcome"] @ features(rows.covariates).T
+    arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * _in_use(parameters, rows)
+    counts = not isinstance(family, Logit)
+    return _likelihood_sums(family.seen(rows.outcome), predictor, arms, rows, counts=counts)
+
+
+def _likelihood_sums(
+    seen: Float[Array, " n"],
+    predictor: Float[Array, "r n"],
+    use: Float[Array, "r n"],
+    rows: Rows,
+    *,
+    counts: bool = False,
+) -> dict[str, Array]:
+    """Of logistic regressions, or of log-linear ones of counts with Poisson's quasi-likelihood."""
+    design = features(rows.covariates)
+    if counts:
+        mean = jnp.exp(jnp.minimum(predictor, STEEPEST))
+        variance, likelihood = mean, seen * predictor - mean
+    else:
+        mean = jax.nn.sigmoid(predictor)
+        variance = mean * (1.0 - mean)
+        likelihood = jax.nn.log_sigmoid(jnp.where(seen > 0.5, predictor, -predictor))
+    sums = {
+        "gram": jnp.einsum("rn,nf,ng->rfg", use * variance, design, design),
+        "score": (use * (seen - mean)) @ design,
+        "likelihood": jnp.sum(use * likelihood, axis=1),
+    }
     # Where the curve is steep, only the people on the slope contribute; few of them are not sent.
-    each = jnp.stack([chance * (1.0 - chance), jnp.abs(rows.treatment - chance)]) * use
-    factor = jnp.min(enough(each, rows.least))
-    sums = {"gram": gram[None], "score": score[None], "likelihood": likelihood[None]}
-    return {name: factor * found for name, found in sums.items()}
+    each = use * jnp.stack([variance, jnp.abs(seen - mean)])
+    factor = jnp.min(enough(each, rows.least), axis=0)
+    sums = {name: factor.reshape(-1, *[1] * (found.ndim - 1)) * found for name, found in sums.items()}
+    if not counts:
+        return sums
+    errors = use * (seen - mean) ** 2 / mean
+    return {**sums, "pearson": enough(errors, rows.least) * errors.sum(axis=1)}
 
 
 def outcome_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
@@ -161,6 +214,8 @@ class Scores(MeansByGroup):
     For the average effect, ψ = μ₁ − μ₀ + w(y − μ₁)/e − (1 − w)(y − μ₀)/(1 − e).
     """
 
+    family: Family = Gaussian()
+    """The outcome's family, whose mean the outcome regressions are of."""
     reveals: ClassVar[str] = (
         "at this site, by draw of the folds and by group (everybody, the treated, the controls, the overlap, "
         "groups that the study names): number of people and, for the mean outcome under control and for the "
@@ -172,7 +227,8 @@ class Scores(MeansByGroup):
     def of_batch(self, parameters: Parameters, rows: Rows) -> Statistics:
         own, fold = parameters.per_site, _drawn_fold(parameters, rows)
         chance, clipped = _clipped(own["treatment"], rows, fold, self.trim)
-        means = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][fold])
+        predictor = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][fold])
+        means = self.family.standardised_mean(self.family.mean(predictor))
         groups = groups_of(rows, chance, adjusted=self.adjusted, named=self.named)
         residual = arm_weights(rows, chance, groups) * (rows.outcome - means)
         score = _compared(groups.member[:, None] * means + residual)
@@ -180,6 +236,9 @@ class Scores(MeansByGroup):
         noise = spread_out(_compared(residual).reshape(-1, len(chance)), rows.present, rows.least)
         found = {**quotients(score, groups.member, rows), "noise": products(rows.present * noise, rows, 2)}
         return Statistics(_weight_sums(chance, clipped, rows), found)
+
+    def bounds(self) -> Bounds:
+        return REGRESSIONS if isinstance(self.family, Gaussian) else BY_LIKELIHOOD
 
 
 class WeightedOutcomes(MeansByGroup):

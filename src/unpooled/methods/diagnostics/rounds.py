@@ -26,7 +26,8 @@ from unpooled.methods.aipw.model import (
     stacked_weights,
     weights_of_everybody,
 )
-from unpooled.methods.aipw.regressions import STEPS, held_out, nuisances
+from unpooled.methods.aipw.newton import STEPS
+from unpooled.methods.aipw.regressions import held_out, nuisances
 from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
 from unpooled.methods.diagnostics.balance import Balance, regressors
 from unpooled.methods.expected import Course, Expected

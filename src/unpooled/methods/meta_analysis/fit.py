@@ -40,6 +40,7 @@ from unpooled.methods.aipw.model import (
     with_interval,
 )
 from unpooled.methods.aipw.regressions import held_out, nuisances
+from unpooled.methods.aipw.settings import AIPWContext, outcome_family
 from unpooled.methods.meta_analysis.settings import MetaAnalysisSettings
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask
@@ -67,11 +68,14 @@ class SiteRegressions(NamedTuple):
         return solution
 
 
-def fit(settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, scale: float) -> Procedure[Fit]:
-    """Estimate every site's effect, then pool; `scale` is the outcome's sd, the unit of diagnostics."""
+def fit(
+    settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, context: AIPWContext
+) -> Procedure[Fit]:
+    """Estimate every site's effect, then pool; diagnostics are in units of the outcome."""
+    scale, family = context.outcome_sd, outcome_family(context)
     folds, draws = settings.folds, settings.fold_draws
     without = held_out(folds, draws)
-    known = yield from nuisances(pooling, settings.ridge, without, without)
+    known = yield from nuisances(pooling, settings.ridge, without, without, family=family)
     reply = yield from ask("scores", score_question(known, folds, draws))
     each = together([of_scores(sums) for sums in by_draw(scores_of_everybody(reply.per_site))])
     _require_spread(each)
