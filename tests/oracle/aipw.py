@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
+from scipy import optimize
 
 from oracle.penalties import linear, outcome_penalty, penalty, treatment_penalty
 
@@ -229,10 +231,45 @@ def weighted_means(
     return np.array(means).reshape(-1, 2), np.array(u) @ np.array(u).T
 
 
+def mean_regression(
+    X: np.ndarray, y: np.ndarray, P: np.ndarray, family: str
+) -> Callable[[np.ndarray], np.ndarray]:
+    """The mean outcome as a function of features: linear, logistic or log-linear."""
+    if family == "continuous":
+        b = linear(X, y, P)
+        return lambda Z: Z @ b
+    if family == "binary":
+        b = logistic(X, y, P)
+        return lambda Z: 1.0 / (1.0 + np.exp(-Z @ b))
+    b = log_linear(X, y, P)
+    return lambda Z: np.exp(Z @ b)
+
+
+def log_linear(X: np.ndarray, y: np.ndarray, P: np.ndarray) -> np.ndarray:
+    """The mode of Poisson's penalised likelihood, by a general optimiser."""
+
+    def loss(b: np.ndarray) -> tuple[float, np.ndarray]:
+        mean = np.exp(X @ b)
+        return float(mean.sum() - y @ X @ b + 0.5 * b @ P @ b), X.T @ (mean - y) + P @ b
+
+    start = np.append(np.log(y.mean()), np.zeros(X.shape[1] - 1))
+    found = optimize.minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-8})
+    hessian = (X.T * np.exp(X @ found.x)) @ X + P
+    return found.x - np.linalg.solve(hessian, loss(found.x)[1])
+
+
 def cross_fitted(
-    table: Table, *, ridge: Ridge, trim: float, folds: int, offsets: bool, draw: int = 0
+    table: Table,
+    *,
+    ridge: Ridge,
+    trim: float,
+    folds: int,
+    offsets: bool,
+    draw: int = 0,
+    family: str = "continuous",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Propensities and mean outcomes [n, 2] of everybody, from fits without their fold."""
+    """Propensities and mean outcomes [n, 2] of everybody, from fits without their fold; outcomes in the units
+    of the family."""
     X = design_of(table, offsets=offsets)
     e, mu = propensities(table, X, ridge, trim, folds, draw), np.zeros((len(table.w), 2))
     P = [penalty(X.shape[1], 1 + table.x.shape[1], one) for one in (ridge.control, ridge.treated)]
@@ -241,5 +278,5 @@ def cross_fitted(
         used = ~held if folds > 1 else held
         for a in (0, 1):
             here = used & (table.w == a)
-            mu[held, a] = X[held] @ linear(X[here], table.y[here], P[a])
+            mu[held, a] = mean_regression(X[here], table.y[here], P[a], family)(X[held])
     return e, mu

@@ -136,16 +136,6 @@ def test_cutting_a_table_into_sites_changes_nothing_but_rounding(estimator: str)
 
 
 @pytest.mark.slow
-def test_outcomes_of_zero_and_one_are_regressed_by_straight_lines() -> None:
-    study = STUDY.with_changes(columns={**STUDY.columns.model_dump(), "family": "binary"})
-    tables = {name: table.assign(y=(table["y"] > 1.0).astype(int)) for name, table in TABLES.items()}
-    model = fit(tables, study)
-    for found, known in zip(numbers(model), expected(model, offsets=True), strict=True):
-        np.testing.assert_allclose(found, known, rtol=1e-8, atol=1e-8)
-    assert np.all(np.abs(numbers(model)[0]) < 1.0)  # differences of probabilities
-
-
-@pytest.mark.slow
 def test_a_difference_of_means_is_exact() -> None:
     estimate, error = numbers(fit(TABLES, estimator="difference"))
     for place, table in zip((0, 1, 2, 4), (*TABLES.values(), STACKED["all"]), strict=True):

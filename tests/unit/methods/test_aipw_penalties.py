@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 from oracle.penalties import GRID, treatment_fits
-from unpooled.methods.aipw import penalties, regressions
+from unpooled.methods.aipw import newton, penalties, regressions
 from unpooled.methods.aipw.model import PooledRegressions
 from unpooled.protocol.messages import Statistics
 

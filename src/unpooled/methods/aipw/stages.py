@@ -137,8 +137,8 @@ def _likelihood_sums(
     sums = {name: factor.reshape(-1, *[1] * (found.ndim - 1)) * found for name, found in sums.items()}
     if not counts:
         return sums
-    errors = use * (seen - mean) ** 2 / mean
-    return {**sums, "pearson": enough(errors, rows.least) * errors.sum(axis=1)}
+    errors = capped(use * (seen - mean) ** 2 / mean, rows.least)
+    return {**sums, "pearson": errors.sum(axis=1)}
 
 
 def outcome_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
