@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,8 +17,10 @@ from oracle.penalties import GRID, treatment_fits
 from parity.test_aipw import RIDGE, TRIM
 from unpooled import AIPW, MetaAnalysis, Study
 from unpooled.maths.linear_algebra import unpack
+from unpooled.methods.aipw.model import PooledRegressions
+from unpooled.methods.aipw.newton import about_rates
 from unpooled.methods.aipw.settings import AIPWContext, outcome_family
-from unpooled.methods.aipw.stages import OutcomeLikelihood
+from unpooled.methods.aipw.stages import Outcome, OutcomeLikelihood
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import make_rows
 
@@ -164,6 +167,27 @@ def test_slopes_and_curvatures_are_the_derivatives_of_the_likelihood(family: str
             np.testing.assert_allclose(here["score"][arm, f], slope, rtol=1e-5, atol=1e-6)
             curvature = (at(beta - move)["score"][arm] - at(beta + move)["score"][arm]) / (2 * step)
             np.testing.assert_allclose(unpack(here["gram"])[arm, f], curvature, rtol=1e-5, atol=1e-6)
+
+
+@FAMILIES
+def test_the_first_expansion_needs_no_round_of_its_own(family: str) -> None:
+    """From sums of products, it is what the likelihood would have given at everybody's rate."""
+    rng = np.random.default_rng(2)
+    x, w = rng.normal(size=(30, 2)), (np.arange(30) % 2).astype(float)
+    y = rng.poisson(1.2, 30) if family == "count" else rng.integers(0, 2, 30)
+    known = outcome_family(AIPWContext(2, 1, float(y.std()), float(y.mean()), family))
+    rows = make_rows(x, w, (y - y.mean()) / y.std(), fold=np.zeros(30), site=0)
+    pooling = PooledRegressions(1, 3, offsets=False)
+    fixed = {"without": np.array(-1), "draw": np.array(0)}
+    sums = Outcome(False).statistics(Parameters(fixed=fixed), rows)
+    gram, score, _ = pooling.system(jax.tree.map(lambda leaf: np.asarray(leaf)[None], sums))
+    totals = np.asarray(known.rate * gram[..., 0] + known.sd * score)  # type: ignore[union-attr]
+    found = about_rates(gram, totals, counts=family == "count")
+    at = Parameters(fixed=fixed, per_site={"outcome": found.point[0]})
+    again = OutcomeLikelihood(False, known).statistics(at, rows).summed
+    np.testing.assert_allclose(found.value[0], again["likelihood"], rtol=1e-10)
+    np.testing.assert_allclose(found.slope[0], again["score"], rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(found.curvature[0], unpack(np.asarray(again["gram"])), rtol=1e-10)
 
 
 def test_a_rate_that_only_one_person_has_is_not_sent() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from unpooled.maths.linear_algebra import unpack
 from unpooled.maths.normal import TRIED, independent_normals
 from unpooled.maths.streams import stream
-from unpooled.methods.aipw.fold_draws import Combined, combined
+from unpooled.methods.aipw.fold_draws import Combined, combined, median
 from unpooled.methods.aipw.model import Estimates
 from unpooled.protocol.records import Arrays, AverageOutcomes
 
@@ -82,6 +82,15 @@ def over_fold_draws(each: GroupEstimates) -> GroupMeans:
     return GroupMeans(found, weight, correlation_root(own), correlation_root(common))
 
 
+def median_by_site(each: GroupEstimates) -> GroupEstimates:
+    """Estimates [draw, site, j] of each site by itself: the medians, with correlations as above."""
+    found = median(Estimates(each.estimate, each.error))
+    apart = each.estimate - found.estimate
+    mean = np.mean(each.covariance + apart[..., :, None] * apart[..., None, :], axis=0)
+    root = found.error[..., None] * correlation_root(mean)
+    return GroupEstimates(found.estimate, root @ np.swapaxes(root, -1, -2), each.people.mean(axis=0))
+
+
 def of_everybody(found: GroupMeans) -> Combined:
     """The average effect over everybody."""
     sites, overall, common, share = found.combined
@@ -117,7 +126,7 @@ def outcome_draws(found: GroupMeans, count: int, seed: int) -> np.ndarray:
     own = np.sqrt(np.maximum(error**2 - common, 0.0))
     share = found.combined.share
     sizes = np.concatenate([np.sqrt(common)[None], share * own])
-    normals = _normals(count, sizes, seed)
+    normals = place_normals(count, sizes, seed)
     roots = np.concatenate([found.common_root[None], found.own_root])
     drawn = np.einsum("ksj,sij->ksi", normals, roots)
     values = estimate + np.sqrt(common) * drawn[:, :1] + own * drawn[:, 1:]
@@ -125,7 +134,7 @@ def outcome_draws(found: GroupMeans, count: int, seed: int) -> np.ndarray:
     return np.stack([control, control + effect], axis=-1)
 
 
-def _normals(count: int, sizes: np.ndarray, seed: int) -> np.ndarray:
+def place_normals(count: int, sizes: np.ndarray, seed: int) -> np.ndarray:
     """Independent standard normals [K, place, j] whose sums over places, weighted by `sizes`, are normal."""
     places, means = sizes.shape
     tried, found = min(TRIED, SEARCHED // sizes.size), np.zeros((count, places, means))

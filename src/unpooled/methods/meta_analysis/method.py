@@ -29,6 +29,8 @@ class MetaAnalysisMethod:
     and `ate` averages the sites' effects over their people. With fixed effects this is exactly the pooled
     estimate and its standard error. With random effects it is the average over the people of these sites;
     the pooled estimate, the mean over a population of sites, is in the diagnostics under `overall`.
+
+    Effects in groups of people are pooled in the same way; mean outcomes under control are each site's own.
     """
 
     Settings = MetaAnalysisSettings
@@ -43,7 +45,7 @@ class MetaAnalysisMethod:
 
     def stages(self, settings: MetaAnalysisSettings, context: AIPWContext) -> dict[str, Stage]:
         family = outcome_family(context)
-        scores = Scores(settings.trim, adjusted=False, named=False, family=family)
+        scores = Scores(settings.trim, family=family)
         plain: dict[str, Stage] = {"outcome": SiteOutcome(), "treatment": SiteTreatment(), "scores": scores}
         if isinstance(family, Gaussian):
             return plain
