@@ -21,7 +21,7 @@ from unpooled.methods.aipw.model import PooledRegressions
 from unpooled.methods.aipw.newton import about_rates
 from unpooled.methods.aipw.settings import AIPWContext, outcome_family
 from unpooled.methods.aipw.stages import Outcome, OutcomeLikelihood
-from unpooled.protocol.records import Parameters
+from unpooled.protocol.records import Limits, Parameters
 from unpooled.protocol.rows import make_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::unpooled.errors.FailedCheckWarning")
@@ -132,6 +132,18 @@ def test_effects_of_people_are_possible(family: str, method: type[AIPW] | type[M
         np.testing.assert_allclose(individual, np.round(individual), atol=1e-6)
         signed = np.where(tables(family)["south"]["w"] == 1, 1.0, -1.0) * individual
         assert np.all(signed <= tables(family)["south"]["y"].to_numpy() + 1e-6)  # no count below 0
+
+
+@pytest.mark.slow
+def test_newton_converges_with_the_seven_digits_that_sites_with_limits_send() -> None:
+    several = [tables("binary", seed) for seed in range(3)]
+    large = {name: pd.concat([one[name] for one in several], ignore_index=True) for name in SIZES}
+    plain, limited = (
+        AIPW(seed=5, repeats=1).fit(STUDY, large, **more) for more in ({}, {"limits": Limits()})
+    )
+    for name in ("newton", "outcome_newton"):
+        assert limited.result_.fit_diagnostics[name]["converged"]
+    assert abs(limited.ate() - plain.ate()) < 0.1 * plain.ate_draws().std()
 
 
 @FAMILIES

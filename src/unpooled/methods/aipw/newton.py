@@ -24,6 +24,8 @@ NEAR = 5.0
 """Squared Newton decrement of everybody's regression below which the penalty is no longer changed."""
 CHOOSING = 5
 """Most Newton rounds in which the penalty is chosen, so that some are left to converge with it."""
+ROUNDING = 1e-6
+"""A value that is lower by a smaller share is not worse: sites with limits send seven digits."""
 RAREST = 1e-4
 """Rates from which the steps start are at least this far from 0 and 1."""
 
@@ -125,7 +127,7 @@ def _worse(there: Expansion, here: Expansion, ridge: np.ndarray, width: int) -> 
     """Whether a step has lowered the penalised log likelihood."""
     weight = diagonal(ridge, width, here.point.shape[-1])
     new, old = (one.value - 0.5 * np.sum(weight * one.point**2, axis=-1) for one in (there, here))
-    return new < old - 1e-9 * (1.0 + np.abs(new))
+    return new < old - ROUNDING * (1.0 + np.abs(new))
 
 
 def _like(flag: np.ndarray, values: np.ndarray) -> np.ndarray:
