@@ -14,7 +14,7 @@ from unpooled.protocol.records import Scaling
 
 
 class AIPWSettings(MethodSettings):
-    """Settings of AIPW. The estimand is always the average treatment effect."""
+    """Settings of AIPW."""
 
     applies: ClassVar[Conditions] = ((("folds", "repeats", "trim"), {"estimator": ("aipw", "ipw")}),)
 
