@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
+from scipy import optimize
 
 from oracle.penalties import linear, outcome_penalty, penalty, treatment_penalty
 
@@ -156,3 +158,125 @@ def meta_analysis(estimates: list[float], errors: list[float]) -> dict[str, floa
         "random_error": sum(v) ** -0.5,
         "hartung_knapp": max(1.0, spread / max(len(w) - 1, 1)) ** 0.5 * sum(v) ** -0.5,
     }
+
+
+# ------------------------------------------------------------------------ means by group
+
+
+def doubly_robust_contributions(
+    y: np.ndarray, w: np.ndarray, e: np.ndarray, mu: np.ndarray, named: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Numerators and residuals [group, arm, n] and members [group, n], person by person; mu is [n, 2].
+
+    Treated: the efficient score of the mean of y(0) among the treated is
+    wμ0 + (1 − w) e/(1 − e) (y − μ0), over w. Overlap: that of Robinson's regression of residuals.
+    """
+    groups = 4 + len(named)
+    s, r, d = np.zeros((groups, 2, len(y))), np.zeros((groups, 2, len(y))), np.zeros((groups, len(y)))
+    for i in range(len(y)):
+        odds, left = e[i] / (1.0 - e[i]), [y[i] - mu[i, 0], y[i] - mu[i, 1]]
+        if w[i] == 1:
+            residual = [(0.0, left[1] / e[i]), (0.0, left[1]), (0.0, left[1] / odds)]
+            residual.append((0.0, (1.0 - e[i]) * left[1]))
+        else:
+            residual = [(left[0] / (1.0 - e[i]), 0.0), (left[0] * odds, 0.0), (left[0], 0.0)]
+            residual.append((e[i] * left[0], 0.0))
+        member = [1.0, w[i], 1.0 - w[i], (w[i] - e[i]) ** 2]
+        for one in named:
+            member.append(one[i])
+            residual.append((one[i] * residual[0][0], one[i] * residual[0][1]))
+        for g in range(groups):
+            d[g, i] = member[g]
+            for a in (0, 1):
+                r[g, a, i] = residual[g][a]
+                s[g, a, i] = member[g] * mu[i, a] + residual[g][a]
+    return s, r, d
+
+
+def doubly_robust_means(
+    y: np.ndarray, w: np.ndarray, e: np.ndarray, mu: np.ndarray, named: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Means [group, arm], and their covariances [group·arm, group·arm] in the population and the sample."""
+    s, r, d = doubly_robust_contributions(y, w, e, mu, named)
+    means, u, v = [], [], []
+    for g in range(len(d)):
+        total, people = d[g].sum(), np.sum(d[g] > 0)
+        means.append([s[g, a].sum() / total for a in (0, 1)])
+        for a in (0, 1):
+            size = np.sqrt(people / (people - 1)) / total
+            u.append(size * (s[g, a] - d[g] * means[g][a]))
+            v.append(size * r[g, a])
+    return np.array(means), np.array(u) @ np.array(u).T, np.array(v) @ np.array(v).T
+
+
+def weighted_means(
+    y: np.ndarray, w: np.ndarray, e: np.ndarray, named: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Hájek's means [group, arm] with the weights of textbooks, and their covariance."""
+    nobody = np.zeros(len(y))
+    average = [np.where(w == 0, 1.0 / (1.0 - e), nobody), np.where(w == 1, 1.0 / e, nobody)]
+    weights = [
+        average,
+        [np.where(w == 0, e / (1.0 - e), nobody), np.where(w == 1, 1.0, nobody)],  # treated
+        [np.where(w == 0, 1.0, nobody), np.where(w == 1, (1.0 - e) / e, nobody)],  # controls
+        [np.where(w == 0, e, nobody), np.where(w == 1, 1.0 - e, nobody)],  # overlap
+        *([one * weight for weight in average] for one in named),
+    ]
+    means, u = [], []
+    for group in weights:
+        for weight in group:
+            people = np.sum(weight > 0)
+            means.append(np.average(y, weights=weight))
+            u.append(np.sqrt(people / (people - 1)) * weight * (y - means[-1]) / weight.sum())
+    return np.array(means).reshape(-1, 2), np.array(u) @ np.array(u).T
+
+
+def mean_regression(
+    X: np.ndarray, y: np.ndarray, P: np.ndarray, family: str
+) -> Callable[[np.ndarray], np.ndarray]:
+    """The mean outcome as a function of features: linear, logistic or log-linear."""
+    if family == "continuous":
+        b = linear(X, y, P)
+        return lambda Z: Z @ b
+    if family == "binary":
+        b = logistic(X, y, P)
+        return lambda Z: 1.0 / (1.0 + np.exp(-Z @ b))
+    b = log_linear(X, y, P)
+    return lambda Z: np.exp(Z @ b)
+
+
+def log_linear(X: np.ndarray, y: np.ndarray, P: np.ndarray) -> np.ndarray:
+    """The mode of Poisson's penalised likelihood, by a general optimiser."""
+
+    def loss(b: np.ndarray) -> tuple[float, np.ndarray]:
+        mean = np.exp(X @ b)
+        return float(mean.sum() - y @ X @ b + 0.5 * b @ P @ b), X.T @ (mean - y) + P @ b
+
+    start = np.append(np.log(y.mean()), np.zeros(X.shape[1] - 1))
+    found = optimize.minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-8})
+    hessian = (X.T * np.exp(X @ found.x)) @ X + P
+    return found.x - np.linalg.solve(hessian, loss(found.x)[1])
+
+
+def cross_fitted(
+    table: Table,
+    *,
+    ridge: Ridge,
+    trim: float,
+    folds: int,
+    offsets: bool,
+    draw: int = 0,
+    family: str = "continuous",
+) -> tuple[np.ndarray, np.ndarray]:
+    """Propensities and mean outcomes [n, 2] of everybody, from fits without their fold; outcomes in the units
+    of the family."""
+    X = design_of(table, offsets=offsets)
+    e, mu = propensities(table, X, ridge, trim, folds, draw), np.zeros((len(table.w), 2))
+    P = [penalty(X.shape[1], 1 + table.x.shape[1], one) for one in (ridge.control, ridge.treated)]
+    for fold in range(folds):
+        held = table.folds[draw] == fold
+        used = ~held if folds > 1 else held
+        for a in (0, 1):
+            here = used & (table.w == a)
+            mu[held, a] = mean_regression(X[here], table.y[here], P[a], family)(X[held])
+    return e, mu

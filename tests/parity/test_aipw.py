@@ -16,7 +16,7 @@ from oracle.world import STUDY, frames
 from unpooled import AIPW, MetaAnalysis, Study
 from unpooled.errors import DataError
 from unpooled.maths.normal import independent_normals, normal_quantiles
-from unpooled.methods.aipw import regressions
+from unpooled.methods.aipw import newton, regressions
 from unpooled.methods.aipw.model import PooledRegressions
 from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
 from unpooled.protocol.messages import Statistics
@@ -133,16 +133,6 @@ def test_cutting_a_table_into_sites_changes_nothing_but_rounding(estimator: str)
     )
     for found, known in zip(numbers(apart), numbers(together), strict=True):
         np.testing.assert_allclose(found[-1], known[-1], rtol=1e-8)
-
-
-@pytest.mark.slow
-def test_outcomes_of_zero_and_one_are_regressed_by_straight_lines() -> None:
-    study = STUDY.with_changes(columns={**STUDY.columns.model_dump(), "family": "binary"})
-    tables = {name: table.assign(y=(table["y"] > 1.0).astype(int)) for name, table in TABLES.items()}
-    model = fit(tables, study)
-    for found, known in zip(numbers(model), expected(model, offsets=True), strict=True):
-        np.testing.assert_allclose(found, known, rtol=1e-8, atol=1e-8)
-    assert np.all(np.abs(numbers(model)[0]) < 1.0)  # differences of probabilities
 
 
 @pytest.mark.slow
@@ -285,8 +275,8 @@ APART = np.array(
 def test_a_step_that_goes_too_far_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
     w = (np.arange(10) < 2).astype(float)
     few, seen = conduct(APART, w, 1e-3)
-    assert (few.rounds, few.converged) == (regressions.STEPS, False)
-    monkeypatch.setattr(regressions, "STEPS", 100)
+    assert (few.rounds, few.converged) == (newton.STEPS, False)
+    monkeypatch.setattr(newton, "STEPS", 100)
     found, seen = conduct(APART, w, 1e-3)
     assert found.converged
     assert np.min(np.diff(seen)) < -1.0  # it did go too far

@@ -14,8 +14,9 @@ from oracle.world import STUDY, frames
 from unpooled import MetaAnalysis
 from unpooled.errors import FitError
 from unpooled.maths.meta_analysis import heterogeneity, pool, random_effects, shrunken
+from unpooled.methods.aipw.group_means import GroupEstimates
 from unpooled.methods.aipw.model import Estimates, of_scores, stacked_scores
-from unpooled.methods.meta_analysis.fit import site_draws
+from unpooled.methods.meta_analysis.draws import outcome_draws
 
 SIZES = {"north": 40, "south": 65, "east": 50}
 TABLES = frames(SIZES, seed=3)
@@ -98,9 +99,17 @@ def test_shrunken_effects_are_the_posterior_of_a_normal_model() -> None:
 
 
 def test_draws_of_sites_are_shrunken_and_share_the_mean() -> None:
+    """And the mean under control is the site's own, of which the estimate goes with that of the effect."""
     sites = Estimates(np.array([1.0, 2.0, 4.0]), np.array([0.5, 1.0, 0.5]))
-    people, tau_squared = np.array([30.0, 20.0, 50.0]), 0.9
-    drawn = site_draws(sites, tau_squared, people, 4000, 1)
+    people, tau_squared = np.array([30.0, 20.0, 50.0]), heterogeneity(*sites).tau_squared
+    control, own = np.array([3.0, -1.0, 0.0]), np.array([0.4, 0.6, 0.8])
+    covariance = np.zeros((3, 2, 2))
+    covariance[:, 0, 0], covariance[:, 1, 1] = sites.error**2, own**2
+    covariance[:, 0, 1] = covariance[:, 1, 0] = -0.7 * sites.error * own
+    both = GroupEstimates(np.stack([sites.estimate, control], axis=1), covariance, people[:, None])
+    outcomes, weight = outcome_draws(both, random=True, count=4000, seed=1)
+    np.testing.assert_array_equal(weight[:, 0], people)
+    drawn, controls = outcomes[:, :, 0, 1] - outcomes[:, :, 0, 0], outcomes[:, :, 0, 0]
     gain, pooled = tau_squared / (tau_squared + sites.error**2), pool(*sites, tau_squared)
     middle = pooled.estimate + gain * (sites.estimate - pooled.estimate)
     covariance = np.outer(1.0 - gain, 1.0 - gain) * pooled.error**2 + np.diag(gain * sites.error**2)
@@ -109,6 +118,33 @@ def test_draws_of_sites_are_shrunken_and_share_the_mean() -> None:
     share = people / people.sum()
     np.testing.assert_allclose((drawn @ share).mean(), share @ middle)
     np.testing.assert_allclose((drawn @ share).var(), share @ covariance @ share, rtol=0.01)
+    # Given the effect, the mean under control is normal about its regression on the effect.
+    slope = -0.7 * own / sites.error
+    np.testing.assert_allclose(controls.mean(axis=0), control + slope * (middle - sites.estimate), atol=1e-9)
+    rest = controls - slope * drawn
+    np.testing.assert_allclose(rest.var(axis=0), own**2 * (1.0 - 0.49), rtol=1e-6)
+    assert np.max(np.abs(np.corrcoef(rest.T, drawn.T)[:3, 3:])) < 0.05
+
+
+def test_groups_are_pooled_by_themselves_over_the_sites_that_have_them() -> None:
+    rng = np.random.default_rng(5)
+    wide = rng.normal(size=(4, 6, 9))
+    estimate, covariance = rng.normal(size=(4, 6)), wide @ np.swapaxes(wide, 1, 2) / 20.0
+    people = np.array([[50.0, 20.0, 9.0], [40.0, 30.0, 0.0], [60.0, 0.0, 12.0], [30.0, 10.0, 7.0]])
+    found = GroupEstimates(estimate, covariance, people)
+    for random in (True, False):
+        outcomes, weight = outcome_draws(found, random=random, count=1000, seed=2)
+        effects = outcomes[..., 1] - outcomes[..., 0]
+        for group in range(3):
+            here = people[:, group] > 0.0
+            own = estimate[here, 2 * group], np.sqrt(covariance[here, 2 * group, 2 * group])
+            tau_squared = heterogeneity(*own).tau_squared if random else 0.0
+            gain, mean = tau_squared / (tau_squared + own[1] ** 2), pool(*own, tau_squared).estimate
+            np.testing.assert_allclose(
+                effects[:, here, group].mean(axis=0), mean + gain * (own[0] - mean), atol=1e-9
+            )
+            np.testing.assert_array_equal(weight[:, group], people[:, group])
+        assert np.all(np.isfinite(outcomes))
 
 
 @pytest.mark.slow

@@ -40,10 +40,12 @@ def estimates_table(
 class AIPW(Estimator):
     """Average effects by AIPW, inverse propensity weighting or an unadjusted difference, for comparison.
 
-    AIPW is consistent if either the propensity model (logistic regression) or the outcome model (linear
-    regression in each arm) is correct. The estimator has no posterior: `ate_draws` draws from normal
-    distributions with the estimates and their standard errors, and `estimates` returns both exactly. Effects
-    of single people come from the linear outcome regressions and are only rough.
+    AIPW is consistent if either the propensity model (logistic regression) or the outcome model (in each arm,
+    linear regression, logistic regression of 0/1 outcomes or log-linear regression of counts) is correct. The
+    estimator has no posterior: `ate_draws` draws from normal distributions with the estimates and their
+    standard errors, and `estimates` returns both exactly. AIPW and inverse propensity weighting also estimate
+    the mean outcomes of both arms, over everybody, the treated, the controls and the overlap population:
+    see `effects`. Effects of single people come from the outcome regressions and are only rough.
 
     Parameters
     ----------
@@ -83,6 +85,9 @@ class AIPW(Estimator):
     ----------
     J. M. Robins, A. Rotnitzky and L. P. Zhao, "Estimation of Regression Coefficients When Some Regressors
     Are Not Always Observed", JASA 89 (1994).
+
+    F. Li, K. L. Morgan and A. M. Zaslavsky, "Balancing Covariates via Propensity Score Weighting", JASA 113
+    (2018), on the overlap population.
 
     T. V. Vo et al., "Federated Causal Inference from Observational Data", Machine Learning (2025),
     doi:10.1007/s10994-025-06819-9, whose methods this estimator is compared with.

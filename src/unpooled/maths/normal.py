@@ -101,7 +101,7 @@ def choose(weights: Float[Array, "k n"], uniform: Float[Array, " n"]) -> Int[Arr
 
 
 TRIED = 160_000
-"""Size of the search in `independent_normals`: each column tries TRIED / count permutations."""
+"""Size of the search in `independent_normals`: each column tries TRIED / count permutations by default."""
 
 
 def normal_quantiles(count: int) -> np.ndarray:
@@ -115,14 +115,16 @@ def normal_quantiles(count: int) -> np.ndarray:
     return values / values.std()
 
 
-def independent_normals(count: int, sd: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def independent_normals(
+    count: int, sd: np.ndarray, rng: np.random.Generator, tried: int = TRIED
+) -> np.ndarray:
     """Draws [count, m] of independent normals with these sds, whose sample moments are exact.
 
     Every column holds the same quantiles in its own order. Random orders would correlate columns by about
     1/√count, which would show in an average over few sites. Each column therefore takes the best of several
     random orders: the one whose sum with the previous columns is closest to a normal distribution.
     """
-    tried = max(TRIED // count, 1)
+    tried = max(tried // count, 1)
     quantiles, found, so_far = normal_quantiles(count), np.zeros((count, len(sd))), np.zeros(count)
     for column, size in enumerate(np.sqrt(np.cumsum(sd**2))):
         orders = sd[column] * rng.permuted(np.tile(quantiles, (tried, 1)), axis=1)

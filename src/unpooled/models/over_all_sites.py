@@ -42,15 +42,15 @@ class OverAllSites(Stage):
         return self.stage.in_batches
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        found = self.stage.statistics(parameters, rows)
+        found = self.stage.of_batch(parameters, rows)
         return self._summed(found, self.stage.people_sums(found.per_site, rows.present.sum()))
 
     def of_batch(self, parameters: Parameters, rows: Rows) -> Statistics:
         return self.stage.of_batch(parameters, rows)
 
     def merged(self, parts: Statistics) -> Statistics:
-        found = self.stage.merged(parts)
-        return self._summed(found, self.stage.people_sums(found.per_site, found.per_site["people"]))
+        each = self._summed(parts, self.stage.people_sums(parts.per_site, parts.per_site["people"]))
+        return super().merged(each)
 
     def bounds(self) -> Bounds:
         return self.stage.bounds()

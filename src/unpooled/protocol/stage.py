@@ -44,7 +44,7 @@ class Stage(eqx.Module):
         return jax.tree.map(lambda leaf: leaf.sum(axis=0), parts)
 
     def people_sums(self, own: Arrays, people: Array) -> Arrays:
-        """The sums over a site's people of which `own`, effects by site, are means."""
+        """The sums over a site's people of which `own`, effects by site, are means; from `of_batch`."""
         return {"people": people, **{name: people * value for name, value in own.items()}}
 
     def of_people(self, sums: Arrays) -> Arrays:

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 from oracle.penalties import GRID, treatment_fits
-from unpooled.methods.aipw import penalties, regressions
+from unpooled.methods.aipw import newton, penalties, regressions
 from unpooled.methods.aipw.model import PooledRegressions
 from unpooled.protocol.messages import Statistics
 
@@ -58,7 +58,7 @@ def test_the_treatments_penalty_fits_held_out_people_as_well_as_any(case: tuple)
     assert fits[place] >= max(fits) - 0.3
     assert max(fits) - min(fits) > 1.0  # or any would do
     assert found.converged
-    assert asked <= 4 * found.rounds <= 4 * regressions.STEPS
+    assert asked <= 4 * found.rounds <= 4 * newton.STEPS
 
 
 def test_the_outcomes_penalty_is_large_for_noise_and_small_for_signal() -> None:

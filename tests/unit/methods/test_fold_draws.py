@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from unpooled.disclosure.limits import Limits, fewest_in_arm
-from unpooled.methods.aipw.fit import site_draws
 from unpooled.methods.aipw.fold_draws import combined, median
+from unpooled.methods.aipw.group_means import GroupEstimates, outcome_draws, over_fold_draws
 from unpooled.methods.aipw.method import METHOD
 from unpooled.methods.aipw.model import Estimates
 from unpooled.methods.aipw.settings import AIPWContext, AIPWSettings
@@ -37,10 +37,15 @@ def test_sites_are_those_of_the_middle_draw_and_add_up() -> None:
 
 
 def test_what_sites_have_in_common_is_in_their_draws_too() -> None:
-    each = Estimates(np.array([[1.0, 4.0], [0.0, 3.0], [9.0, 0.0]]), np.full((3, 2), 0.5))
+    effects = np.array([[1.0, 4.0], [0.0, 3.0], [9.0, 0.0]])
     people = np.array([30.0, 10.0])
-    found = combined(each, people)
-    drawn = site_draws(found, people, 4000, seed=3)
+    found = combined(Estimates(effects, np.full((3, 2), 0.5)), people)
+    covariance = np.broadcast_to(0.25 * np.array([[1.0, -0.6], [-0.6, 1.0]]), (3, 2, 2, 2))
+    both = np.stack([effects, 1.0 - effects], axis=-1)  # the effect, and the mean under control
+    each = GroupEstimates(both, covariance, np.broadcast_to(people[:, None], (3, 2, 1)))
+    outcomes = outcome_draws(over_fold_draws(each), 4000, seed=3)
+    drawn = outcomes[:, :, 0, 1] - outcomes[:, :, 0, 0]
+    assert np.corrcoef(drawn @ people, outcomes[:, :, 0, 0] @ people)[0, 1] < -0.6
     np.testing.assert_allclose(drawn.mean(axis=0), found.sites.estimate, atol=1e-9)
     np.testing.assert_allclose(drawn.std(axis=0), found.sites.error, rtol=0.02)
     np.testing.assert_allclose((drawn @ people / 40.0).std(), found.overall.error, rtol=0.02)

@@ -1,4 +1,4 @@
-"""Conditional and individual effects at a site, under draws of the linear outcome regressions."""
+"""Conditional and individual effects at a site, under draws of the outcome regressions."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ from jaxtyping import Array, Float
 from unpooled.maths.compilation import Program
 from unpooled.maths.streams import key_data, stream
 from unpooled.methods.aipw.stages import features
-from unpooled.models.outcome_family import Gaussian, individual_effect
+from unpooled.models.outcome_family import Family, Gaussian, individual_effect
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
 
-def conditional(draws: Arrays, people: Rows) -> np.ndarray:
+def conditional(family: Family, draws: Arrays, people: Rows) -> np.ndarray:
     """CATE draws [K, people]: the difference of the two regressions; only their coefficients vary."""
     both = draws["outcome"]
-    return (both[:, 1] - both[:, 0]) @ np.asarray(features(people.covariates)).T
+    if isinstance(family, Gaussian):
+        return (both[:, 1] - both[:, 0]) @ np.asarray(features(people.covariates)).T
+    means = family.mean(jnp.asarray(both @ np.asarray(features(people.covariates)).T))
+    return np.asarray(family.standardised(means[:, 1] - means[:, 0]))
 
 
-def individual(draws: Arrays, people: Rows, seed: int) -> np.ndarray:
-    """ITE draws (2w − 1)(y − y_mis) [K, people], with y_mis from the other arm's regression plus noise."""
+def individual(family: Family, draws: Arrays, people: Rows, seed: int) -> np.ndarray:
+    """ITE draws (2w − 1)(y − y_mis) [K, people], with y_mis drawn from the other arm's regression."""
     both = np.swapaxes(draws["outcome"] @ np.asarray(features(people.covariates)).T, 1, 2)
     keys = key_data(stream(seed, "individual effects", int(people.site)), len(both))
-    return np.asarray(_individual(both, draws["noise"], people, keys))
+    return np.asarray(_individual(family, both, draws["noise"], people, keys))
 
 
 @Program
-def _individual(both: Array, noise: Array, people: Rows, keys: Array) -> Float[Array, "k n"]:
+def _individual(family: Family, both: Array, noise: Array, people: Rows, keys: Array) -> Float[Array, "k n"]:
     def one(both: Array, noise: Array, key: Array) -> Array:
-        return individual_effect(Gaussian(), both, noise, people, jnp.zeros(()), key)
+        return individual_effect(family, both, noise, people, jnp.zeros(()), key)
 
     return jax.vmap(one)(both, noise, jax.random.wrap_key_data(keys))

@@ -7,70 +7,82 @@ import numpy as np
 
 from unpooled.disclosure.by_site import BySite
 from unpooled.errors import DataError
-from unpooled.maths.normal import independent_normals
 from unpooled.maths.operations import Operations
 from unpooled.maths.streams import stream
 from unpooled.methods.aipw.checks import weight_checks, weights_of
-from unpooled.methods.aipw.fold_draws import Combined, combined, median
+from unpooled.methods.aipw.fold_draws import median
+from unpooled.methods.aipw.group_means import (
+    average_outcomes,
+    of_everybody,
+    of_scores_by_group,
+    of_weights_by_group,
+    over_fold_draws,
+)
 from unpooled.methods.aipw.model import (
     Estimates,
     PooledRegressions,
     Pooling,
     average,
-    of_residuals,
     of_scores,
     of_weights,
+    scores_of_everybody,
     site_numbers,
     stacked_scores,
     stacked_weights,
+    weights_of_everybody,
     with_interval,
 )
+from unpooled.methods.aipw.newton import STEPS
 from unpooled.methods.aipw.penalties import GRID
-from unpooled.methods.aipw.regressions import STEPS, Nuisances, Outcomes, Propensity, held_out, nuisances
-from unpooled.methods.aipw.settings import AIPWSettings
+from unpooled.methods.aipw.regressions import Nuisances, Outcomes, Propensity, held_out, nuisances
+from unpooled.methods.aipw.settings import AIPWContext, AIPWSettings, outcome_family
 from unpooled.methods.expected import Course, Expected, numbers, whole
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Arrays, AverageOutcomes, Check, Draws, Parameters
+from unpooled.protocol.records import EVERYBODY, GROUPS, Arrays, Check, Draws, Parameters
 
 NEWTON, CHOSEN = 5, 2
 """Newton rounds that a logistic regression usually takes (four or five in benchmarks/plan.py), and those in
 which its penalty is chosen (a guess)."""
 
 
-def fit(settings: AIPWSettings, pooling: PooledRegressions, seed: int, scale: float) -> Procedure[Fit]:
-    """Fit the nuisance regressions, then estimate; `scale` is the outcome's sd, the unit of diagnostics."""
+def fit(
+    settings: AIPWSettings, pooling: PooledRegressions, seed: int, context: AIPWContext
+) -> Procedure[Fit]:
+    """Fit the nuisance regressions, then estimate; diagnostics are in units of the outcome."""
+    scale, family = context.outcome_sd, outcome_family(context)
     folds, draws = settings.folds, settings.fold_draws
     treatment = None if settings.estimator == "difference" else held_out(folds, draws)
     outcome = held_out(folds, draws) if settings.estimator == "aipw" else held_out(1)
-    known = yield from nuisances(pooling, settings.ridge, treatment, outcome)
+    known = yield from nuisances(pooling, settings.ridge, treatment, outcome, family=family)
     if settings.estimator == "aipw":
         reply = yield from ask("scores", score_question(known, folds, draws))
-        people, found, stack = reply.per_site["people"][0], of_scores, stacked_scores
-        in_sample = of_residuals
+        own, found, stack = scores_of_everybody(reply.per_site), of_scores, stacked_scores
+        means, in_sample = (of_scores_by_group(reply.per_site, one) for one in ("products", "noise"))
     else:
         reply = yield from ask("weighted_outcomes", _weight_question(known, pooling, folds, draws))
-        _require_two(reply.per_site["people"])
-        people, found, stack = reply.per_site["people"][0].sum(axis=1), of_weights, stacked_weights
-        in_sample = of_weights  # an upper bound, as Neyman's
-    sums = by_draw(reply)
-    result = combined(together([found(one) for one in sums]), people)
-    sample = combined(together([in_sample(one) for one in sums]), people)
-    in_sample, in_population = (site_draws(one, people, settings.draws, seed) for one in (sample, result))
-    effects = AverageOutcomes.of_effects(in_sample, in_population, people)
+        own, found, stack = weights_of_everybody(reply.per_site), of_weights, stacked_weights
+        _require_two(own["people"])
+        means = in_sample = of_weights_by_group(reply.per_site)  # an upper bound, as Neyman's
+    population, sample = over_fold_draws(means), over_fold_draws(in_sample)
+    groups = (EVERYBODY,) if settings.estimator == "difference" else GROUPS
+    outcomes = average_outcomes(groups, sample, population, settings.draws, seed)
+    people = population.weight[:, 0]
+    each = by_draw(own)
     drawn = coefficient_draws(pooling, known.outcome, settings.draws, stream(seed, "coefficient draws"))
     checked, words = _weight_summary(settings, reply)
+    result = of_everybody(population)
     diagnostics = {
         "estimator": settings.estimator,
         **({"sites": site_numbers(result.sites, scale)} if len(people) == pooling.sites else {}),
         "overall": with_interval(result.overall, scale),
-        "stacked": with_interval(median(together([found(stack(one)) for one in sums])), scale),
-        "fold_draws": _spread([average(found(one), people) for one in sums], scale),
+        "stacked": with_interval(median(together([found(stack(one)) for one in each])), scale),
+        "fold_draws": _spread([average(found(one), people) for one in each], scale),
         **regression_summary(known),
         **words,
     }
-    return Fit(Draws(by_site=drawn), effects, diagnostics, checked)
+    return Fit(Draws(by_site=drawn), outcomes, diagnostics, checked)
 
 
 def budget(folds: int, draws: int = 1) -> dict[str, int]:
@@ -78,6 +90,7 @@ def budget(folds: int, draws: int = 1) -> dict[str, int]:
     batch = len(held_out(folds, draws).fold)
     return {
         "outcome": batch,
+        "outcome_likelihood": STEPS * batch,
         "treatment": STEPS * batch,
         "scores": draws,
         "weighted_outcomes": max(draws, 2),
@@ -85,33 +98,40 @@ def budget(folds: int, draws: int = 1) -> dict[str, int]:
 
 
 def expected(
-    pooling: Pooling, folds: int, draws: int, estimator: str = "aipw", *, system: int, systems: int = 1
+    pooling: Pooling,
+    folds: int,
+    draws: int,
+    estimator: str = "aipw",
+    *,
+    system: int,
+    systems: int = 1,
+    linear: bool = True,
 ) -> Course:
     """The course of a fit whose regressions are `systems` systems of equations of size `system` each."""
     batch, width = len(held_out(folds, draws).fold), pooling.width
-    fixed = {"without": whole(), "draw": whole()}
-    own = {"treatment": numbers(width)}
+    fixed, draw = {"without": whole(), "draw": whole()}, {"draw": whole()}
     # By penalty of the grid and at the penalty chosen, where the outcome has two arms.
     once = systems * system**3 / 1.5
     outcome = Operations(products=2 * (1 + len(GRID)) * once)
-    treatment = Operations(products=(1 + len(GRID) * CHOSEN / NEWTON) * once)
-    regressed = Expected(
-        "outcome", batch if estimator == "aipw" else 1, Parameters(fixed=fixed), 1, solve=outcome
-    )
-    if estimator == "difference":
-        question = Parameters(fixed={"draw": whole()}, per_site={"treatment": numbers(1, width)})
-        return Course(2, (regressed, Expected("weighted_outcomes", 1, question)))
-    newton = Expected(
-        "treatment", NEWTON * batch, Parameters(fixed=fixed, per_site=own), NEWTON, solve=treatment
-    )
+    chosen = 1 + len(GRID) * CHOSEN / NEWTON
+    thetas = batch if estimator == "aipw" else 1
+    questions = [Expected("outcome", thetas, Parameters(fixed=fixed), 1, solve=outcome)]
+    if not linear:
+        own = Parameters(fixed=fixed, per_site={"outcome": numbers(2, width)})
+        each = Operations(products=2 * chosen * once)
+        questions.append(Expected("outcome_likelihood", NEWTON * thetas, own, NEWTON, solve=each))
+    if estimator != "difference":
+        own = Parameters(fixed=fixed, per_site={"treatment": numbers(width)})
+        each = Operations(products=chosen * once)
+        questions.append(Expected("treatment", NEWTON * batch, own, NEWTON, solve=each))
     both = {"treatment": numbers(folds, width), "outcome": numbers(folds, 2, width)}
-    if estimator == "ipw":
-        last = Expected(
-            "weighted_outcomes", draws, Parameters({}, {"draw": whole()}, {"treatment": both["treatment"]})
-        )
+    if estimator == "aipw":
+        last = Expected("scores", draws, Parameters({}, draw, both))
     else:
-        last = Expected("scores", draws, Parameters({}, {"draw": whole()}, both))
-    return Course(NEWTON + 1, (regressed, newton, last))
+        used = 1 if estimator == "difference" else folds
+        question = Parameters({}, draw, {"treatment": numbers(used, width)})
+        last = Expected("weighted_outcomes", 1 if estimator == "difference" else draws, question)
+    return Course(2 if linear and estimator == "difference" else NEWTON + 1, (*questions, last))
 
 
 def score_question(known: Nuisances, folds: int, draws: int = 1) -> Parameters:
@@ -136,10 +156,9 @@ def _weight_question(known: Nuisances, pooling: PooledRegressions, folds: int, d
     return Parameters(fixed={"draw": np.arange(len(found))}, per_site={"treatment": found})
 
 
-def by_draw(reply: Statistics) -> list[Arrays]:
+def by_draw(own: Arrays) -> list[Arrays]:
     """The sums by site of each draw of the folds."""
-    draws = len(reply.per_site["people"])
-    return [jax.tree.map(lambda leaf, r=r: leaf[r], reply.per_site) for r in range(draws)]
+    return [jax.tree.map(lambda leaf, r=r: leaf[r], own) for r in range(len(own["people"]))]
 
 
 def together(several: list[Estimates]) -> Estimates:
@@ -156,18 +175,6 @@ def _require_two(people: np.ndarray) -> None:
         )
 
 
-def site_draws(found: Combined, people: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Normal draws [K, m] of the sites' effects, jointly such that their average has the correct error."""
-    share = people / people.sum()
-    own = np.sqrt(np.maximum(found.sites.error**2 - found.common, 0.0))
-    sizes = share * own
-    if found.common == 0.0:
-        return found.sites.estimate + independent_normals(count, sizes, stream(seed, "site effects")) / share
-    both = np.append(np.sqrt(found.common), sizes)
-    drawn = independent_normals(count, both, stream(seed, "site effects"))
-    return found.sites.estimate + drawn[:, :1] + drawn[:, 1:] / share
-
-
 def regression_summary(known: Nuisances) -> dict[str, object]:
     """Diagnostics of the regressions: penalties, Newton rounds and convergence."""
     ridge = {
@@ -176,7 +183,9 @@ def regression_summary(known: Nuisances) -> dict[str, object]:
     steps = known.treatment or Propensity(np.zeros(0), np.zeros(0), 0, True)
     if known.treatment is not None:
         ridge["treatment"] = steps.ridge
+    fitted = {"rounds": known.outcome.rounds, "converged": known.outcome.converged}
     return {
+        "outcome_newton": fitted,
         "ridge": {name: BySite(one) if np.ndim(one) else float(one) for name, one in ridge.items()},
         "newton": {"rounds": steps.rounds, "converged": steps.converged},
     }
@@ -203,6 +212,6 @@ def coefficient_draws(pooling: Pooling, fit: Outcomes, count: int, rng: np.rando
     deviation = np.linalg.solve(root, noise[..., None])[..., 0]
     spread = np.broadcast_to(fit.noise, (count, pooling.sites, 2))
     return {
-        "outcome": pooling.own(fit.mean + np.sqrt(fit.noise)[..., None] * deviation),
+        "outcome": pooling.own(fit.mean + np.sqrt(fit.spread)[..., None] * deviation),
         "noise": np.ascontiguousarray(spread),
     }

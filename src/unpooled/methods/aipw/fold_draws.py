@@ -10,18 +10,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from unpooled.methods.aipw.model import Estimates, average
+from unpooled.methods.aipw.model import Estimates
 
 ROUNDING = 1e-12
 """A smaller share of a variance counts as zero."""
 
 
 class Combined(NamedTuple):
-    """The sites' estimates and their average over people. Errors of sites share `common`, a variance."""
+    """The sites' estimates [site, …] and their average over people. Errors of sites share `common`, a
+    variance."""
 
     sites: Estimates
     overall: Estimates
-    common: float
+    common: np.ndarray
+    share: np.ndarray
+    """How much a site counts in the average."""
 
 
 def median(each: Estimates) -> Estimates:
@@ -35,37 +38,32 @@ def median(each: Estimates) -> Estimates:
 
 
 def combined(each: Estimates, people: np.ndarray) -> Combined:
-    """Combine the sites' estimates [draw, site].
+    """Combine the sites' estimates [draw, site, …], which stand for these numbers of people [site, …].
 
     The sites' estimates are those of the draw whose average over people is the median (or of both, for an
     even number), so that they add up to it. If the average varies more over the draws than the sites by
     themselves would make it, because they share regressions, the sites have this variance in common.
     """
-    share = people / people.sum()
+    draws, total = len(each.estimate), people.sum(axis=0)
+    share = people / np.where(total > 0.0, total, 1.0)
     overall = Estimates(
-        *(
-            np.array(part)
-            for part in zip(*(average(_of(each, r), people) for r in range(len(each.estimate))), strict=True)
-        )
+        np.sum(share * each.estimate, axis=1), np.sqrt(np.sum(share**2 * each.error**2, axis=1))
     )
-    order = np.argsort(overall.estimate)
-    middle = order[(len(order) - 1) // 2 : len(order) // 2 + 1]
-    sites = _about(each, each.estimate[middle].mean(axis=0))
-    total = _about(overall, share @ sites.estimate)
-    spare = 1.0 - share @ share
-    excess = float(total.error**2 - share**2 @ sites.error**2)
+    middle = np.argsort(overall.estimate, axis=0)[(draws - 1) // 2 : draws // 2 + 1]
+    sites = _about(each, np.take_along_axis(each.estimate, middle[:, None], axis=0).mean(axis=0))
+    average = _about(overall, np.sum(share * sites.estimate, axis=0))
+    spare = 1.0 - np.sum(share**2, axis=0)
+    excess = average.error**2 - np.sum(share**2 * sites.error**2, axis=0)
     # An excess within rounding errors is none: its square root would not be within rounding errors.
-    real = excess > ROUNDING * float(total.error**2)
-    common = excess / spare if len(order) > 1 and spare > 1e-9 and real else 0.0
+    real = (excess > ROUNDING * average.error**2) & (spare > 1e-9) & (draws > 1)
+    common = np.where(real, excess / np.where(real, spare, 1.0), 0.0)
     variance = np.maximum(sites.error**2, common)
-    error = np.sqrt(share**2 @ (variance - common) + common)
-    return Combined(Estimates(sites.estimate, np.sqrt(variance)), Estimates(total.estimate, error), common)
+    error = np.sqrt(np.sum(share**2 * (variance - common), axis=0) + common)
+    return Combined(
+        Estimates(sites.estimate, np.sqrt(variance)), Estimates(average.estimate, error), common, share
+    )
 
 
 def _about(each: Estimates, centre: np.ndarray) -> Estimates:
     variance = np.median(each.error**2 + (each.estimate - centre) ** 2, axis=0)
     return Estimates(centre, np.sqrt(variance))
-
-
-def _of(each: Estimates, draw: int) -> Estimates:
-    return Estimates(each.estimate[draw], each.error[draw])

@@ -7,11 +7,18 @@ import numpy as np
 from unpooled.methods.aipw.effects import conditional, individual
 from unpooled.methods.aipw.fit import budget, expected, fit
 from unpooled.methods.aipw.model import PooledRegressions
-from unpooled.methods.aipw.regressions import STEPS
-from unpooled.methods.aipw.settings import AIPWContext, AIPWSettings
-from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
+from unpooled.methods.aipw.newton import STEPS
+from unpooled.methods.aipw.settings import (
+    AIPWContext,
+    AIPWSettings,
+    context_of,
+    outcome_family,
+    outcome_model,
+)
+from unpooled.methods.aipw.stages import Outcome, OutcomeLikelihood, Scores, Treatment, WeightedOutcomes
 from unpooled.methods.expected import Course
 from unpooled.methods.method import Fit
+from unpooled.models.outcome_family import Gaussian
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling
 from unpooled.protocol.rows import Rows
@@ -22,9 +29,8 @@ from unpooled.study.family import Family
 class AIPWMethod:
     """See `unpooled.methods.method.Method`. Frequentist estimates of the average effect.
 
-    The outcome regressions are linear for every kind of outcome, including 0/1 outcomes and counts; if the
-    propensity model is correct, the doubly robust estimate is consistent regardless. Conditional and
-    individual effects are based on these regressions, whichever the estimator.
+    The outcome regressions are logistic for 0/1 outcomes, log-linear for counts, and else linear. Conditional
+    and individual effects are based on them, whichever the estimator.
     """
 
     Settings = AIPWSettings
@@ -32,22 +38,25 @@ class AIPWMethod:
     takes_incomplete = False
 
     def context(self, settings: AIPWSettings, scaling: Scaling, seed: int) -> AIPWContext:
-        return AIPWContext(len(scaling.mean), scaling.sites, scaling.outcome_sd)
+        return context_of(scaling)
 
     def outcome_model(self, settings: AIPWSettings, family: Family) -> str:
-        return "by its mean; its distribution is not modelled"
+        return outcome_model(family)
 
     def stages(self, settings: AIPWSettings, context: AIPWContext) -> dict[str, Stage]:
         offsets = _pooling(settings, context).offsets
-        stages: dict[str, Stage] = {"outcome": Outcome(offsets)}
+        family, stages = outcome_family(context), dict[str, Stage](outcome=Outcome(offsets))
+        if not isinstance(family, Gaussian):
+            stages["outcome_likelihood"] = OutcomeLikelihood(offsets, family)
         if settings.estimator != "difference":
             stages["treatment"] = Treatment(offsets)
         if settings.estimator == "aipw":
-            return {**stages, "scores": Scores(settings.trim)}
-        return {**stages, "weighted_outcomes": WeightedOutcomes(settings.trim)}
+            return {**stages, "scores": Scores(settings.trim, family=family)}
+        adjusted = settings.estimator == "ipw"
+        return {**stages, "weighted_outcomes": WeightedOutcomes(settings.trim, adjusted)}
 
     def fit(self, settings: AIPWSettings, context: AIPWContext, seed: int) -> Procedure[Fit]:
-        return (yield from fit(settings, _pooling(settings, context), seed, context.outcome_sd))
+        return (yield from fit(settings, _pooling(settings, context), seed, context))
 
     def folds(self, settings: AIPWSettings) -> int:
         return settings.folds if settings.folds > 1 and settings.estimator != "difference" else 0
@@ -63,17 +72,18 @@ class AIPWMethod:
         return budget(settings.folds, settings.fold_draws)
 
     def most_rounds(self, settings: AIPWSettings) -> int:
-        return 1 + (1 if settings.estimator == "difference" else STEPS)
+        return 1 + STEPS
 
     def expected(self, settings: AIPWSettings, context: AIPWContext) -> Course:
         pooling, draws = _pooling(settings, context), settings.fold_draws
         size = pooling.shape(1, 1)[-1]
-        return expected(pooling, settings.folds, draws, settings.estimator, system=size)
+        linear = context.family == "continuous"
+        return expected(pooling, settings.folds, draws, settings.estimator, system=size, linear=linear)
 
     def conditional_effects(
         self, settings: AIPWSettings, context: AIPWContext, draws: Draws, rows: Rows, people: Rows
     ) -> np.ndarray:
-        return conditional(draws.at(int(people.site)), people)
+        return conditional(outcome_family(context), draws.at(int(people.site)), people)
 
     def individual_effects(
         self,
@@ -85,7 +95,7 @@ class AIPWMethod:
         seed: int,
     ) -> np.ndarray:
         asked = rows if people is None else people
-        return individual(draws.at(int(asked.site)), asked, seed)
+        return individual(outcome_family(context), draws.at(int(asked.site)), asked, seed)
 
 
 def _pooling(settings: AIPWSettings, context: AIPWContext) -> PooledRegressions:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri
 
@@ -88,6 +87,16 @@ class Estimates(NamedTuple):
     error: np.ndarray
 
 
+def scores_of_everybody(own: Arrays) -> Arrays:
+    """The sums of the scores of the average effect over everybody, from those of all groups."""
+    return {
+        "people": own["people"][..., 0],
+        "mean": own["mean"][..., 0, 0],
+        "squares": own["products"][..., 0],
+        "noise": own["noise"][..., 0],
+    }
+
+
 def of_scores(sums: Arrays) -> Estimates:
     """The mean of the doubly robust scores, and its standard error."""
     people = sums["people"]
@@ -104,26 +113,23 @@ def of_residuals(sums: Arrays) -> Estimates:
 
 
 def stacked_scores(sums: Arrays) -> Arrays:
-    """The sums of all people as one table, with deviations from the common mean; sites, or the batches of a
-    site, are along the first axis."""
+    """The sums of all people as one table, with deviations from the common mean; sites are along the first
+    axis."""
     people, total = sums["people"], sums["people"].sum(axis=0)
     mean = np.sum(people * sums["mean"], axis=0) / total
     squares = np.sum(sums["squares"] + people * (sums["mean"] - mean) ** 2, axis=0)
     return {"people": total, "mean": mean, "squares": squares}
 
 
-def score_sums(own: Arrays) -> Arrays:
-    """Sums over people from means and squared deviations of their scores."""
-    people, mean = own["people"], own["mean"]
-    squares = own["squares"] + people * mean**2
-    return {"people": people, "total": people * mean, "squares": squares, "noise": own["noise"]}
-
-
-def scores_of(sums: Arrays) -> Arrays:
-    """The inverse of `score_sums`."""
-    people, mean = sums["people"], sums["total"] / sums["people"]
-    squares = np.maximum(sums["squares"] - people * mean**2, 0.0)
-    return {"people": people, "mean": mean, "squares": squares, "noise": sums["noise"]}
+def weights_of_everybody(own: Arrays) -> Arrays:
+    """As `scores_of_everybody`, for weighted means by arm; products are packed matrices."""
+    parts = own["weights"][..., :2], own["crossed"][..., :2], own["products"][..., [0, 2]]
+    return {
+        "people": own["people"][..., :2],
+        "weight": own["weight"][..., :2],
+        "mean": own["mean"][..., :2, 0],
+        "squares": np.stack(parts, axis=-1),
+    }
 
 
 def of_weights(sums: Arrays) -> Estimates:
@@ -143,25 +149,11 @@ def stacked_weights(sums: Arrays) -> Arrays:
     return {"people": sums["people"].sum(axis=0), "weight": weight, "mean": mean, "squares": squares}
 
 
-def weight_sums(own: Arrays) -> Arrays:
-    """As `score_sums`, for weighted means by arm."""
-    total, squares = own["weight"] * own["mean"], _recentred(own["squares"], own["mean"])
-    return {"people": own["people"], "weight": own["weight"], "total": total, "squares": squares}
-
-
-def weights_from(sums: Arrays) -> Arrays:
-    """The inverse of `weight_sums`."""
-    mean = sums["total"] / np.where(sums["weight"] > 0.0, sums["weight"], 1.0)
-    squares = _recentred(sums["squares"], -mean)
-    return {"people": sums["people"], "weight": sums["weight"], "mean": mean, "squares": squares}
-
-
 def _recentred(squares: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """Sums of squared weights, with powers 0, 1 and 2 of deviations that are all larger by a shift."""
     one, first, second = (squares[..., power] for power in range(3))
     moved = (one, first + shift * one, second + 2.0 * shift * first + shift**2 * one)
-    # At the sites these are arrays of JAX.
-    return (np if isinstance(squares, np.ndarray) else jnp).stack(moved, axis=-1)
+    return np.stack(moved, axis=-1)
 
 
 def average(sites: Estimates, people: np.ndarray) -> Estimates:

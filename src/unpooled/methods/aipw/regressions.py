@@ -1,4 +1,4 @@
-"""The nuisance regressions of AIPW as procedures: of the outcome in one round, of the treatment in a few.
+"""The nuisance regressions of AIPW as procedures: linear ones take one round, the others a few.
 
 All regressions travel in one batch: without each fold of each draw of the folds, and of everybody.
 `meta_analysis` and `diagnostics` use the same procedures.
@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logit
 
 from unpooled.errors import DataError
-from unpooled.methods.aipw.model import Pooling
+from unpooled.methods.aipw.model import Pooling, System
+from unpooled.methods.aipw.newton import Expansion, about_rates, mode
 from unpooled.methods.aipw.penalties import (
-    aic_penalty,
     diagonal,
     fit_of,
     gcv_penalty,
@@ -22,21 +21,19 @@ from unpooled.methods.aipw.penalties import (
     solve,
     used_degrees,
 )
+from unpooled.models.outcome_family import Gaussian, Logit, NegativeBinomial
 from unpooled.optimise.procedure import Procedure, ask, side_by_side
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 
+ByLikelihood = Logit | NegativeBinomial
+Regressed = Gaussian | ByLikelihood
+"""Families of outcomes that are regressed."""
+GAUSSIAN = Gaussian()
+LEAST_DISPERSION = 1e-6
+"""A count with a smaller α is a Poisson count."""
 EVERYBODY = -1
 """An empty fold: a regression that leaves it out is fitted to all people."""
-STEPS = 8
-"""Maximum number of Newton rounds; four or five are typical."""
-ENOUGH = 1e-8
-"""Squared Newton decrement below which the last step is taken without evaluating it. That of the point which
-it leads to is of the order of its square."""
-NEAR = 5.0
-"""Squared Newton decrement of everybody's regression below which the penalty is no longer changed."""
-CHOOSING = 5
-"""Most Newton rounds in which the penalty is chosen, so that some are left to converge with it."""
 
 
 class HeldOut(NamedTuple):
@@ -57,17 +54,21 @@ def held_out(folds: int, draws: int = 1) -> HeldOut:
 
 
 class Outcomes(NamedTuple):
-    """Linear regressions by arm; mean, precision and noise belong to the regression of everybody."""
+    """Regressions by arm; mean, precision, spread and noise belong to the regression of everybody."""
 
     coefficients: np.ndarray
     """Coefficients of every site, [batch, site, arm, feature]."""
     mean: np.ndarray
     precision: np.ndarray
-    """Posterior precision times the noise variance."""
+    """Posterior precision times `spread`."""
+    spread: np.ndarray
+    """Residual variance, as a multiple of the variance that the family has by itself."""
     noise: np.ndarray
-    """Residual variance."""
+    """Residual variance of a continuous outcome, dispersion α of a count with variance μ + αμ²."""
     ridge: np.ndarray
     """Penalties by arm, or by site and arm."""
+    rounds: int = 1
+    converged: bool = True
 
 
 class Propensity(NamedTuple):
@@ -92,25 +93,37 @@ def nuisances(
     treatment: HeldOut | None,
     outcome: HeldOut,
     balancing: float | None = None,
+    family: Regressed = GAUSSIAN,
 ) -> Procedure[Nuisances]:
     """Fit both regressions; where `ridge` is None, the penalties are chosen by held-out fit.
+
+    The outcome's regressions are logistic for 0/1 outcomes, log-linear for counts, and else linear.
 
     `balancing` is another penalty for the regression of everybody's treatment, whose weights are meant to
     balance these people and not to predict who else is treated.
     """
     if treatment is None:
-        return Nuisances(None, (yield from regressions(pooling, outcome, ridge)))
+        return Nuisances(None, (yield from regressions(pooling, outcome, ridge, family)))
     outcomes, propensities = yield from side_by_side(
-        regressions(pooling, outcome, ridge), propensity(pooling, treatment, ridge, balancing)
+        regressions(pooling, outcome, ridge, family), propensity(pooling, treatment, ridge, balancing)
     )
     return Nuisances(propensities, outcomes)
 
 
-def regressions(pooling: Pooling, without: HeldOut, ridge: float | None) -> Procedure[Outcomes]:
-    """Ridge regressions of the outcome by arm, from normal equations: one round."""
+def regressions(
+    pooling: Pooling, without: HeldOut, ridge: float | None, family: Regressed = GAUSSIAN
+) -> Procedure[Outcomes]:
+    """Ridge regressions of the outcome by arm, from normal equations: one round if they are linear."""
     reply = yield from ask("outcome", Parameters(fixed=without.parameters()))
-    gram, score, rest = pooling.system(reply)
-    _require_both_arms(rest["people"])
+    known = pooling.system(reply)
+    _require_both_arms(known.rest["people"])
+    if isinstance(family, Gaussian):
+        return _linear(pooling, known, ridge)
+    return (yield from _by_likelihood(pooling, known, without, ridge, family))
+
+
+def _linear(pooling: Pooling, known: System, ridge: float | None) -> Outcomes:
+    gram, score, rest = known
     if ridge is not None:
         chosen = np.full(score.shape[1:-1], ridge)
     elif len(score) > 1:
@@ -122,7 +135,42 @@ def regressions(pooling: Pooling, without: HeldOut, ridge: float | None) -> Proc
     squares = rest["square"][-1] - 2.0 * fit_of(solution[-1], gram[-1], score[-1])
     noise = np.maximum(squares, 0.0) / np.maximum(rest["people"][-1] - used_degrees(gram[-1], weight), 1.0)
     precision = gram[-1] + weight[..., None] * np.eye(score.shape[-1])
-    return Outcomes(pooling.own(solution), solution[-1], precision, noise, chosen)
+    return Outcomes(pooling.own(solution), solution[-1], precision, noise, noise, chosen)
+
+
+def _by_likelihood(
+    pooling: Pooling, known: System, without: HeldOut, ridge: float | None, family: ByLikelihood
+) -> Procedure[Outcomes]:
+    """Logistic regressions of 0/1 outcomes and log-linear ones of counts, in a few Newton rounds.
+
+    Counts have the variance φμ. φ is Pearson's; it widens the spread of the coefficients, and that of a
+    person's count is μ + αμ² with the same sum over people.
+    """
+    counts, pearson = not isinstance(family, Logit), np.zeros(())
+
+    def expand(point: np.ndarray) -> Procedure[Expansion]:
+        nonlocal pearson
+        asked = Parameters(fixed=without.parameters(), per_site={"outcome": pooling.own(point)})
+        reply: Statistics = yield from ask("outcome_likelihood", asked)
+        gram, score, rest = pooling.system(reply)
+        pearson = rest["pearson"][-1] if counts else pearson
+        return Expansion(point, rest["likelihood"], score, gram)
+
+    totals = family.rate * known.gram[..., 0] + family.sd * known.score
+    found = yield from mode(
+        expand, about_rates(known.gram, np.asarray(totals), counts=counts), pooling.width, ridge
+    )
+    curvature, people = found.last.curvature[-1], known.rest["people"][-1]
+    weight = diagonal(found.ridge[-1], pooling.width, totals.shape[-1])
+    precision = curvature + weight[..., None] * np.eye(totals.shape[-1])
+    excess, left = np.zeros(people.shape), np.maximum(people - used_degrees(curvature, weight), 1.0)
+    if counts:
+        excess = np.maximum(pearson / left - 1.0, 0.0)
+    noise = np.maximum(excess * people / np.maximum(curvature[..., 0, 0], 1e-12), LEAST_DISPERSION)
+    return Outcomes(
+        pooling.own(found.point), found.point[-1], precision, 1.0 + excess, noise, found.ridge[-1],
+        found.rounds, found.converged,
+    )  # fmt: skip
 
 
 def _require_both_arms(people: np.ndarray) -> None:
@@ -134,104 +182,21 @@ def _require_both_arms(people: np.ndarray) -> None:
         )
 
 
-class Expansion(NamedTuple):
-    """Log likelihoods of a batch of regressions to second order, each about a point of its own."""
-
-    point: np.ndarray
-    value: np.ndarray
-    slope: np.ndarray
-    curvature: np.ndarray
-
-    @property
-    def score(self) -> np.ndarray:
-        """s of the quadratic sᵀb − ½bᵀGb."""
-        return self.slope + np.einsum("...fg,...g->...f", self.curvature, self.point)
-
-
 def propensity(
     pooling: Pooling, without: HeldOut, ridge: float | None, balancing: float | None = None
 ) -> Procedure[Propensity]:
-    """Ridge logistic regressions of the treatment by Newton steps; a step that lowers the value is halved.
+    """Ridge logistic regressions of the treatment, from coefficients of 0."""
 
-    While the penalty is chosen, all regressions are evaluated at the point of everybody's regression, where
-    their sums can be subtracted. Then each goes on by itself.
-    """
-    start = np.zeros(pooling.shape(len(without.fold), 1))
-    here = _from_rates((yield from _expanded(pooling, without, start)))
-    number, choosing = 1, True
-    chosen = _penalty(here, pooling.width) if ridge is None else np.full(start.shape[1:-1], ridge)
-    step, gain = _newton_step(here, chosen, pooling.width)
-    while number < STEPS:
-        if choosing and (ridge is not None or np.all(gain[-1] <= NEAR) or number == CHOOSING):
-            choosing, last = False, chosen if balancing is None else np.full_like(chosen, balancing)
-            chosen = np.stack([*[chosen] * (len(start) - 1), last])
-            step, gain = _newton_step(here, chosen, pooling.width)
-        if not choosing and np.all(gain <= ENOUGH):
-            break
-        move = np.repeat(step[-1:], len(step), axis=0) if choosing else step
-        there = yield from _expanded(pooling, without, here.point + move)
-        number += 1
-        worse = _worse(there, here, chosen, pooling.width)
-        worse = np.repeat(worse[-1:], len(worse), axis=0) if choosing else worse
-        here = Expansion(
-            *(np.where(_like(worse, new), old, new) for old, new in zip(here, there, strict=True))
-        )
-        chosen = _penalty(here, pooling.width) if choosing else chosen
-        step, gain = _newton_step(here, chosen, pooling.width)
-        step, gain = np.where(worse[..., None], 0.5 * move, step), np.where(worse, np.inf, gain)
-    near = gain <= ENOUGH
-    found = pooling.own(here.point + np.where(near[..., None], step, 0.0))[:, :, 0]
-    return Propensity(found, chosen[0, ..., 0], number, bool(np.all(near)))
+    def expand(point: np.ndarray) -> Procedure[Expansion]:
+        asked = Parameters(fixed=without.parameters(), per_site={"treatment": pooling.own(point)[:, :, 0]})
+        reply: Statistics = yield from ask("treatment", asked)
+        gram, score, rest = pooling.system(reply)
+        return Expansion(point, rest["likelihood"], score, gram)
 
-
-def _expanded(pooling: Pooling, without: HeldOut, point: np.ndarray) -> Procedure[Expansion]:
-    """The log likelihoods about these points: one round."""
-    asked = Parameters(fixed=without.parameters(), per_site={"treatment": pooling.own(point)[:, :, 0]})
-    reply: Statistics = yield from ask("treatment", asked)
-    gram, score, rest = pooling.system(reply)
-    return Expansion(point, rest["likelihood"], score, gram)
-
-
-def _from_rates(zero: Expansion) -> Expansion:
-    """The expansions about everybody's log odds of treatment, from those about zero: no round.
-
-    At zero, curvature and slope are ¼XᵀX and Xᵀ(w − ½), which give those for any common propensity.
-    """
+    zero = yield from expand(np.zeros(pooling.shape(len(without.fold), 1)))
+    # At zero, curvature and slope are ¼XᵀX and Xᵀ(w − ½).
     products = 4.0 * zero.curvature
-    people = products[..., 0, 0]
-    treated = zero.slope[..., 0] + 0.5 * people
-    rate = np.clip(treated[-1:] / np.maximum(people[-1:], 1.0), 1e-4, 1.0 - 1e-4)
-    first = np.arange(zero.point.shape[-1]) == 0
-    return Expansion(
-        np.repeat(np.where(first, logit(rate)[..., None], 0.0), len(zero.point), axis=0),
-        treated * np.log(rate) + (people - treated) * np.log1p(-rate),
-        zero.slope + (0.5 - rate)[..., None] * products[..., 0],
-        (rate * (1.0 - rate))[..., None, None] * products,
-    )
-
-
-def _penalty(here: Expansion, width: int) -> np.ndarray:
-    """The penalty by held-out fit or, without folds, by AIC."""
-    if len(here.point) > 1:
-        return held_out_penalty(here.curvature, here.score, width)
-    return aic_penalty(here.curvature[0], here.score[0], width)
-
-
-def _newton_step(here: Expansion, ridge: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """The Newton steps of the penalised log likelihoods, and twice their predicted gains."""
-    weight = diagonal(ridge, width, here.point.shape[-1])
-    slope = here.slope - weight * here.point
-    step = solve(here.curvature, slope, weight)
-    return step, np.sum(slope * step, axis=-1)
-
-
-def _worse(there: Expansion, here: Expansion, ridge: np.ndarray, width: int) -> np.ndarray:
-    """Whether a step has lowered the penalised log likelihood."""
-    weight = diagonal(ridge, width, here.point.shape[-1])
-    new, old = (one.value - 0.5 * np.sum(weight * one.point**2, axis=-1) for one in (there, here))
-    return new < old - 1e-9 * (1.0 + np.abs(new))
-
-
-def _like(flag: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """A flag for each regression, shaped to go with its values."""
-    return flag.reshape(*flag.shape, *[1] * (values.ndim - flag.ndim))
+    here = about_rates(products, zero.slope + 0.5 * products[..., 0])
+    found = yield from mode(expand, here, pooling.width, ridge, balancing)
+    coefficients = pooling.own(found.point)[:, :, 0]
+    return Propensity(coefficients, found.ridge[0, ..., 0], found.rounds, found.converged)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import jax.numpy as jnp
 from pydantic import Field
 
 from unpooled.methods.settings import Conditions, MethodSettings
+from unpooled.models.outcome_family import Gaussian, Logit, NegativeBinomial
+from unpooled.protocol.records import Scaling
 
 
 class AIPWSettings(MethodSettings):
-    """Settings of AIPW. The estimand is always the average treatment effect."""
+    """Settings of AIPW."""
 
     applies: ClassVar[Conditions] = ((("folds", "repeats", "trim"), {"estimator": ("aipw", "ipw")}),)
 
@@ -52,3 +55,31 @@ class AIPWContext:
     covariates: int
     sites: int
     outcome_sd: float
+    outcome_mean: float = 0.0
+    family: str = "continuous"
+
+
+def context_of(scaling: Scaling) -> AIPWContext:
+    """The context of a study."""
+    width = len(scaling.mean)
+    return AIPWContext(width, scaling.sites, scaling.outcome_sd, scaling.outcome_mean, scaling.family)
+
+
+def outcome_family(context: AIPWContext) -> Gaussian | Logit | NegativeBinomial:
+    """The family of whose mean the outcome regressions are: a logit of 0/1 outcomes, the logarithm of counts.
+
+    The counts of single people are drawn from a negative binomial distribution.
+    """
+    scale = jnp.asarray(context.outcome_mean), jnp.asarray(context.outcome_sd)
+    if context.family == "binary":
+        return Logit(*scale)
+    return NegativeBinomial(*scale) if context.family == "count" else Gaussian()
+
+
+def outcome_model(family: str) -> str:
+    """How the outcome is modelled, in words."""
+    return {
+        "continuous": "by a linear regression in each arm; its distribution is not modelled",
+        "binary": "by a logistic regression in each arm",
+        "count": "by a log-linear regression in each arm, with a variance proportional to the mean",
+    }[family]

@@ -8,18 +8,22 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from unpooled.disclosure.effective_people import capped, enough, spread_out
 from unpooled.maths.linear_algebra import pack
-from unpooled.methods.aipw.model import (
-    score_sums,
-    scores_of,
-    stacked_scores,
-    stacked_weights,
-    weight_sums,
-    weights_from,
+from unpooled.methods.aipw.group_sums import (
+    arm_weights,
+    groups_of,
+    of_people,
+    people_sums,
+    products,
+    quotients,
+    sent,
+    stacked,
 )
+from unpooled.models.outcome_family import STEEPEST, Family, Gaussian, Logit
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
@@ -32,6 +36,8 @@ def features(covariates: Array) -> Float[Array, "n f"]:
 
 
 REGRESSIONS: Bounds = {"without": FOLD, "draw": FOLD_DRAW, "treatment": LOGIT, "outcome": LINEAR}
+BY_LIKELIHOOD: Bounds = {**REGRESSIONS, "outcome": LOGIT}
+"""Of regressions of 0/1 outcomes and counts, whose coefficients are of a logit or a logarithm."""
 
 
 class Treatment(Stage):
@@ -70,19 +76,69 @@ class Outcome(Stage):
         return REGRESSIONS
 
 
+class OutcomeLikelihood(Stage):
+    """Gradients and Hessians of regressions of a 0/1 outcome or a count by arm, leaving out one fold."""
+
+    offsets: bool = eqx.field(static=True)
+    family: Family
+    in_batches: ClassVar[bool] = True
+    reveals: ClassVar[str] = (
+        "for sums over sites: by arm, slope and curvature of the outcome's log likelihood and squared errors "
+        "of counts, without each fold of each draw of the folds; where sites have offsets, at this site: its "
+        "slopes and curvatures in the intercepts"
+    )
+
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        return _shared(outcome_likelihood_sums(parameters, rows, self.family), self.offsets)
+
+    def bounds(self) -> Bounds:
+        return BY_LIKELIHOOD
+
+
 def treatment_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
     """Log likelihood, gradient and Hessian at the site's coefficients, with a leading axis of length one."""
-    design, use = features(rows.covariates), _in_use(parameters, rows)
-    logit = design @ parameters.per_site["treatment"]
-    chance = jax.nn.sigmoid(logit)
-    gram = jnp.einsum("n,nf,ng->fg", use * chance * (1.0 - chance), design, design)
-    likelihood = use @ jax.nn.log_sigmoid(jnp.where(rows.treatment > 0.0, logit, -logit))
-    score = (use * (rows.treatment - chance)) @ design
+    predictor = features(rows.covariates) @ parameters.per_site["treatment"]
+    return _likelihood_sums(rows.treatment, predictor[None], _in_use(parameters, rows)[None], rows)
+
+
+def outcome_likelihood_sums(parameters: Parameters, rows: Rows, family: Family) -> dict[str, Array]:
+    """By arm: log likelihood, gradient and Hessian, and Pearson's squared errors of counts."""
+    predictor = parameters.per_site["outcome"] @ features(rows.covariates).T
+    arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * _in_use(parameters, rows)
+    counts = not isinstance(family, Logit)
+    return _likelihood_sums(family.seen(rows.outcome), predictor, arms, rows, counts=counts)
+
+
+def _likelihood_sums(
+    seen: Float[Array, " n"],
+    predictor: Float[Array, "r n"],
+    use: Float[Array, "r n"],
+    rows: Rows,
+    *,
+    counts: bool = False,
+) -> dict[str, Array]:
+    """Of logistic regressions, or of log-linear ones of counts with Poisson's quasi-likelihood."""
+    design = features(rows.covariates)
+    if counts:
+        mean = jnp.exp(jnp.minimum(predictor, STEEPEST))
+        variance, likelihood = mean, seen * predictor - mean
+    else:
+        mean = jax.nn.sigmoid(predictor)
+        variance = mean * (1.0 - mean)
+        likelihood = jax.nn.log_sigmoid(jnp.where(seen > 0.5, predictor, -predictor))
+    sums = {
+        "gram": jnp.einsum("rn,nf,ng->rfg", use * variance, design, design),
+        "score": (use * (seen - mean)) @ design,
+        "likelihood": jnp.sum(use * likelihood, axis=1),
+    }
     # Where the curve is steep, only the people on the slope contribute; few of them are not sent.
-    each = jnp.stack([chance * (1.0 - chance), jnp.abs(rows.treatment - chance)]) * use
-    factor = jnp.min(enough(each, rows.least))
-    sums = {"gram": gram[None], "score": score[None], "likelihood": likelihood[None]}
-    return {name: factor * found for name, found in sums.items()}
+    each = use * jnp.stack([variance, jnp.abs(seen - mean)])
+    factor = jnp.min(enough(each, rows.least), axis=0)
+    sums = {name: factor.reshape(-1, *[1] * (found.ndim - 1)) * found for name, found in sums.items()}
+    if not counts:
+        return sums
+    errors = capped(use * (seen - mean) ** 2 / mean, rows.least)
+    return {**sums, "pearson": errors.sum(axis=1)}
 
 
 def outcome_sums(parameters: Parameters, rows: Rows) -> dict[str, Array]:
@@ -120,89 +176,113 @@ def _shared(sums: dict[str, Array], offsets: bool) -> Statistics:
     return Statistics(packed(sums), own)
 
 
-class Scores(Stage):
-    """ψ = μ₁ − μ₀ + w(y − μ₁)/e − (1 − w)(y − μ₀)/(1 − e), cross-fitted: each person by fits without them."""
+class MeansByGroup(Stage):
+    """A base class of stages that send mean outcomes by group, from `group_sums`."""
 
     trim: float = eqx.field(static=True)
+    adjusted: bool = eqx.field(static=True, default=True)
+    """Whether there are propensities, by which the treated, the controls and the overlap are estimated."""
+    named: bool = eqx.field(static=True, default=True)
+    """Whether the groups that the study names are estimated too."""
     often: ClassVar[bool] = False
     in_batches: ClassVar[bool] = True
     of_effects: ClassVar[bool] = True
+
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        found = self.of_batch(parameters, rows)
+        return replace(found, per_site=self.sent(found.per_site))
+
+    def merged(self, parts: Statistics) -> Statistics:
+        return replace(super().merged(parts), per_site=self.sent(stacked(parts.per_site)))
+
+    def sent(self, own: Arrays) -> Arrays:
+        return sent(own)
+
+    def people_sums(self, own: Arrays, people: Array) -> Arrays:
+        return people_sums(own)
+
+    def of_people(self, sums: Arrays) -> Arrays:
+        return self.sent(of_people(sums))
+
+    def bounds(self) -> Bounds:
+        return REGRESSIONS
+
+
+class Scores(MeansByGroup):
+    """Doubly robust scores, cross-fitted: each person by fits without them.
+
+    For the average effect, ψ = μ₁ − μ₀ + w(y − μ₁)/e − (1 − w)(y − μ₀)/(1 − e).
+    """
+
+    family: Family = Gaussian()
+    """The outcome's family, whose mean the outcome regressions are of."""
     reveals: ClassVar[str] = (
-        "at this site, by draw of the folds: number of people, mean and sum of squared deviations of their "
-        "doubly robust scores, sum of squares of their weighted residuals; for sums over sites: how many "
+        "at this site, by draw of the folds and by group (everybody, the treated, the controls, the overlap, "
+        "groups that the study names): number of people and, for the mean outcome under control and for the "
+        "effect, means of their doubly robust scores, and sums of products of the scores' deviations and of "
+        "their weighted residuals; for sums over sites: how many propensities were clipped and, by arm, "
+        "number of people, sum of inverse-propensity weights and of their squares"
+    )
+
+    def of_batch(self, parameters: Parameters, rows: Rows) -> Statistics:
+        own, fold = parameters.per_site, _drawn_fold(parameters, rows)
+        chance, clipped = _clipped(own["treatment"], rows, fold, self.trim)
+        predictor = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][fold])
+        means = self.family.standardised_mean(self.family.mean(predictor))
+        groups = groups_of(rows, chance, adjusted=self.adjusted, named=self.named)
+        residual = arm_weights(rows, chance, groups) * (rows.outcome - means)
+        score = _compared(groups.member[:, None] * means + residual)
+        score = _spread_out(score, groups.member, rows)
+        noise = spread_out(_compared(residual).reshape(-1, len(chance)), rows.present, rows.least)
+        found = {**quotients(score, groups.member, rows), "noise": products(rows.present * noise, rows, 2)}
+        return Statistics(_weight_sums(chance, clipped, rows), found)
+
+    def bounds(self) -> Bounds:
+        return REGRESSIONS if isinstance(self.family, Gaussian) else BY_LIKELIHOOD
+
+
+class WeightedOutcomes(MeansByGroup):
+    """Means by arm with weights h/e and h/(1 − e), and the sums that their standard errors require."""
+
+    reveals: ClassVar[str] = (
+        "at this site, by arm and by group (everybody, the treated, the controls, the overlap, groups that "
+        "the study names): number of people, sum of weights and of their squares, the weighted mean of the "
+        "outcome, and sums of products of weighted deviations from that mean; for sums over sites: how many "
         "propensities were clipped and, by arm, number of people, sum of inverse-propensity weights and of "
         "their squares"
     )
 
-    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        own, fold = parameters.per_site, _drawn_fold(parameters, rows)
-        chance, clipped = _clipped(own["treatment"], rows, fold, self.trim)
-        means = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][fold])
-        seen = jnp.where(rows.treatment > 0.0, means[1], means[0])
-        weight = rows.treatment / chance - (1.0 - rows.treatment) / (1.0 - chance)
-        residual = weight * (rows.outcome - seen)
-        score = means[1] - means[0] + residual
-        score = spread_out(score, rows.present, rows.least)
-        people = rows.present.sum()
-        mean = rows.present @ score / people
-        per_site = {
-            "people": people,
-            "mean": mean,
-            "squares": rows.present @ (score - mean) ** 2,
-            "noise": rows.present @ spread_out(residual, rows.present, rows.least) ** 2,
-        }
-        return Statistics(_weight_sums(chance, clipped, rows), per_site)
-
-    def merged(self, parts: Statistics) -> Statistics:
-        own = {**stacked_scores(parts.per_site), "noise": parts.per_site["noise"].sum(axis=0)}
-        return replace(super().merged(parts), per_site=own)
-
-    def people_sums(self, own: Arrays, people: Array) -> Arrays:
-        return score_sums(own)
-
-    def of_people(self, sums: Arrays) -> Arrays:
-        return scores_of(sums)
-
-    def bounds(self) -> Bounds:
-        return REGRESSIONS
-
-
-class WeightedOutcomes(Stage):
-    """Means by arm with weights 1/e and 1/(1 − e), and the sums that their standard errors require."""
-
-    trim: float = eqx.field(static=True)
-    often: ClassVar[bool] = False
-    in_batches: ClassVar[bool] = True
-    of_effects: ClassVar[bool] = True
-    reveals: ClassVar[str] = (
-        "at this site, by arm: number of people, sum of inverse-propensity weights, the weighted mean of the "
-        "outcome, sums of squared weights with deviations from that mean and their squares; for sums over "
-        "sites: how many propensities were clipped and, by arm, the same numbers and sums of the weights"
-    )
-
-    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+    def of_batch(self, parameters: Parameters, rows: Rows) -> Statistics:
         fold = _drawn_fold(parameters, rows)
         chance, clipped = _clipped(parameters.per_site["treatment"], rows, fold, self.trim)
-        arms, weight = _weights(chance, rows)
-        total = weight.sum(axis=1)
-        mean = weight @ rows.outcome / jnp.where(total > 0.0, total, 1.0)  # a batch may lack an arm
-        deviation = rows.outcome - mean[:, None]
-        powers = jnp.stack([jnp.ones_like(deviation), deviation, deviation**2], axis=-1)
-        squares = jnp.einsum("an,anp->ap", weight**2, powers)
-        per_site = {"people": arms.sum(axis=1), "weight": total, "mean": mean, "squares": squares}
-        return Statistics(_weight_sums(chance, clipped, rows), per_site)
+        groups = groups_of(rows, chance, adjusted=self.adjusted, named=self.named)
+        weight = capped(arm_weights(rows, chance, groups).reshape(-1, len(chance)), rows.least)
+        own = quotients((weight * rows.outcome)[:, None], weight, rows)
+        own["size"] = groups.member.sum(axis=-1)
+        return Statistics(_weight_sums(chance, clipped, rows), own)
 
-    def merged(self, parts: Statistics) -> Statistics:
-        return replace(super().merged(parts), per_site=stacked_weights(parts.per_site))
+    def sent(self, own: Arrays) -> Arrays:
+        # By mean, what one weighted mean over all sites needs.
+        each = np.arange(own["weight"].shape[-1])
+        return {**sent(own), **{name: own[name][..., each, each] for name in ("crossed", "weights")}}
 
-    def people_sums(self, own: Arrays, people: Array) -> Arrays:
-        return weight_sums(own)
 
-    def of_people(self, sums: Arrays) -> Arrays:
-        return weights_from(sums)
+def _compared(arms: Float[Array, "g 2 n"]) -> Float[Array, "g 2 n"]:
+    """From control and treated to the effect and the control: AIPW's effect has its own spread, not that of
+    two means."""
+    return jnp.stack([arms[:, 1] - arms[:, 0], arms[:, 0]], axis=1)
 
-    def bounds(self) -> Bounds:
-        return REGRESSIONS
+
+def _spread_out(
+    score: Float[Array, "g 2 n"], member: Float[Array, "g n"], rows: Rows
+) -> Float[Array, "g 2 n"]:
+    """Scores whose deviations from those of the median person are capped, as `spread_out` does it."""
+    if not rows.least:
+        return score
+    centre = jnp.nanmedian(jnp.where(rows.present > 0.0, score[0], jnp.nan), axis=-1)
+    usual = centre[:, None] * member[:, None]
+    deviation = rows.present * (score - usual)
+    return usual + jnp.sign(deviation) * capped(jnp.abs(deviation), rows.least)
 
 
 def propensity(coefficients: Array, rows: Rows, fold: Array) -> Float[Array, " n"]:

@@ -21,10 +21,13 @@ from unpooled.methods.aipw.model import (
     PooledRegressions,
     of_scores,
     of_weights,
+    scores_of_everybody,
     stacked_scores,
     stacked_weights,
+    weights_of_everybody,
 )
-from unpooled.methods.aipw.regressions import STEPS, held_out, nuisances
+from unpooled.methods.aipw.newton import STEPS
+from unpooled.methods.aipw.regressions import held_out, nuisances
 from unpooled.methods.aipw.stages import Outcome, Scores, Treatment, WeightedOutcomes
 from unpooled.methods.diagnostics.balance import Balance, regressors
 from unpooled.methods.expected import Course, Expected
@@ -53,8 +56,8 @@ def stages(scaling: Scaling) -> dict[str, Stage]:
     plain: dict[str, Stage] = {
         "treatment": Treatment(offsets),
         "outcome": Outcome(offsets),
-        "scores": Scores(TRIM),
-        "weighted_outcomes": WeightedOutcomes(TRIM),
+        "scores": Scores(TRIM, adjusted=False, named=False),
+        "weighted_outcomes": WeightedOutcomes(TRIM, adjusted=False, named=False),
         "balance": Balance(*map(jnp.asarray, (found.mean, found.sd, found.flag)), trim=TRIM),
     }
     return {f"{PREFIX}{name}": stage for name, stage in plain.items()}
@@ -144,8 +147,9 @@ def _diagnose(scaling: Scaling, folds: int) -> Procedure[DiagnosticStatistics]:
         ask("weighted_outcomes", Parameters(per_site=both)),
         ask("balance", Parameters(per_site={"treatment": own[None]})),
     )
-    sums = jax.tree.map(lambda leaf: leaf[0], scores.per_site)
-    adjusted, plain = (jax.tree.map(lambda leaf, i=i: leaf[i], weighted.per_site) for i in (0, 1))
+    sums = jax.tree.map(lambda leaf: leaf[0], scores_of_everybody(scores.per_site))
+    by_arm = weights_of_everybody(weighted.per_site)
+    adjusted, plain = (jax.tree.map(lambda leaf, i=i: leaf[i], by_arm) for i in (0, 1))
     sites = of_scores(sums)
     return DiagnosticStatistics(
         site_people=sums["people"],

@@ -17,9 +17,7 @@ from unpooled.maths.meta_analysis import (
     pool,
     quantile,
     random_effects,
-    shrunken,
 )
-from unpooled.maths.normal import independent_normals
 from unpooled.maths.streams import stream
 from unpooled.methods.aipw.checks import weight_checks, weights_of
 from unpooled.methods.aipw.fit import (
@@ -30,13 +28,24 @@ from unpooled.methods.aipw.fit import (
     together,
 )
 from unpooled.methods.aipw.fold_draws import median
-from unpooled.methods.aipw.model import ALPHA, Estimates, System, of_scores, site_numbers, with_interval
+from unpooled.methods.aipw.group_means import median_by_site, of_scores_by_group
+from unpooled.methods.aipw.model import (
+    ALPHA,
+    Estimates,
+    System,
+    of_scores,
+    scores_of_everybody,
+    site_numbers,
+    with_interval,
+)
 from unpooled.methods.aipw.regressions import held_out, nuisances
+from unpooled.methods.aipw.settings import AIPWContext, outcome_family
+from unpooled.methods.meta_analysis.draws import outcome_draws
 from unpooled.methods.meta_analysis.settings import MetaAnalysisSettings
 from unpooled.methods.method import Fit
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import AverageOutcomes, Draws
+from unpooled.protocol.records import GROUPS, AverageOutcomes, Draws
 
 
 class SiteRegressions(NamedTuple):
@@ -59,20 +68,23 @@ class SiteRegressions(NamedTuple):
         return solution
 
 
-def fit(settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, scale: float) -> Procedure[Fit]:
-    """Estimate every site's effect, then pool; `scale` is the outcome's sd, the unit of diagnostics."""
+def fit(
+    settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, context: AIPWContext
+) -> Procedure[Fit]:
+    """Estimate every site's effect, then pool; diagnostics are in units of the outcome."""
+    scale, family = context.outcome_sd, outcome_family(context)
     folds, draws = settings.folds, settings.fold_draws
     without = held_out(folds, draws)
-    known = yield from nuisances(pooling, settings.ridge, without, without)
+    known = yield from nuisances(pooling, settings.ridge, without, without, family=family)
     reply = yield from ask("scores", score_question(known, folds, draws))
-    each = together([of_scores(sums) for sums in by_draw(reply)])
+    each = together([of_scores(sums) for sums in by_draw(scores_of_everybody(reply.per_site))])
     _require_spread(each)
     sites = median(each)
     spread = heterogeneity(*sites)
     drawn = coefficient_draws(pooling, known.outcome, settings.draws, stream(seed, "coefficient draws"))
-    variance = spread.tau_squared if settings.pooling == "random" else 0.0
-    people = reply.per_site["people"][0]
-    effects = site_draws(sites, variance, people, settings.draws, seed)
+    by_group = median_by_site(of_scores_by_group(reply.per_site))
+    random = settings.pooling == "random"
+    outcomes, people = outcome_draws(by_group, random=random, count=settings.draws, seed=seed)
     weights = weights_of(reply)
     diagnostics = {
         **_diagnostics(settings, sites, spread, scale),
@@ -80,7 +92,7 @@ def fit(settings: MetaAnalysisSettings, pooling: SiteRegressions, seed: int, sca
         "weights": weights._asdict(),
     }
     # A site's own people get the interval of their population, which is never too short.
-    average = AverageOutcomes.of_effects(effects, effects, people)
+    average = AverageOutcomes(GROUPS, outcomes, outcomes, people)
     return Fit(Draws(by_site=drawn), average, diagnostics, weight_checks(weights, settings.trim))
 
 
@@ -91,21 +103,6 @@ def _require_spread(sites: Estimates) -> None:
             found="a site whose scores are all equal",
             remedy="leave the site out, or use AIPW, which shares its regressions between sites",
         )
-
-
-def site_draws(sites: Estimates, tau_squared: float, people: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Draws [K, m] of the sites' effects given all estimates, with a common draw of the pooled mean μ.
-
-    μ is normal here also with random effects: these are the effects at these sites, for which intervals by
-    Hartung and Knapp, which are about a population of sites, would be much too wide if sites are few.
-    """
-    pooled, given = pool(*sites, tau_squared), shrunken(*sites, tau_squared)
-    share = people / people.sum()
-    # `ate` averages over sites: there μ enters with the average slope, a site with its share of people.
-    sizes = np.append(share @ given.slope * pooled.error, share * given.sd)
-    drawn = independent_normals(count, sizes, stream(seed, "site effects"))
-    mean = pooled.estimate + drawn[:, :1] / (share @ given.slope)
-    return given.constant + given.slope * mean + drawn[:, 1:] / share
 
 
 def _diagnostics(

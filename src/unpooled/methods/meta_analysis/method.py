@@ -6,14 +6,15 @@ import numpy as np
 
 from unpooled.methods.aipw.effects import conditional, individual
 from unpooled.methods.aipw.fit import budget, expected
-from unpooled.methods.aipw.regressions import STEPS
-from unpooled.methods.aipw.settings import AIPWContext
+from unpooled.methods.aipw.newton import STEPS
+from unpooled.methods.aipw.settings import AIPWContext, context_of, outcome_family, outcome_model
 from unpooled.methods.aipw.stages import Scores
 from unpooled.methods.expected import Course
 from unpooled.methods.meta_analysis.fit import SiteRegressions, fit
 from unpooled.methods.meta_analysis.settings import MetaAnalysisSettings
-from unpooled.methods.meta_analysis.stages import SiteOutcome, SiteTreatment
+from unpooled.methods.meta_analysis.stages import SiteOutcome, SiteOutcomeLikelihood, SiteTreatment
 from unpooled.methods.method import Fit
+from unpooled.models.outcome_family import Gaussian
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling
 from unpooled.protocol.rows import Rows
@@ -28,6 +29,8 @@ class MetaAnalysisMethod:
     and `ate` averages the sites' effects over their people. With fixed effects this is exactly the pooled
     estimate and its standard error. With random effects it is the average over the people of these sites;
     the pooled estimate, the mean over a population of sites, is in the diagnostics under `overall`.
+
+    Effects in groups of people are pooled in the same way; mean outcomes under control are each site's own.
     """
 
     Settings = MetaAnalysisSettings
@@ -35,17 +38,22 @@ class MetaAnalysisMethod:
     takes_incomplete = False
 
     def context(self, settings: MetaAnalysisSettings, scaling: Scaling, seed: int) -> AIPWContext:
-        return AIPWContext(len(scaling.mean), scaling.sites, scaling.outcome_sd)
+        return context_of(scaling)
 
     def outcome_model(self, settings: MetaAnalysisSettings, family: Family) -> str:
-        return "by its mean; its distribution is not modelled"
+        return outcome_model(family)
 
     def stages(self, settings: MetaAnalysisSettings, context: AIPWContext) -> dict[str, Stage]:
-        return {"outcome": SiteOutcome(), "treatment": SiteTreatment(), "scores": Scores(settings.trim)}
+        family = outcome_family(context)
+        scores = Scores(settings.trim, family=family)
+        plain: dict[str, Stage] = {"outcome": SiteOutcome(), "treatment": SiteTreatment(), "scores": scores}
+        if isinstance(family, Gaussian):
+            return plain
+        return {**plain, "outcome_likelihood": SiteOutcomeLikelihood(family)}
 
     def fit(self, settings: MetaAnalysisSettings, context: AIPWContext, seed: int) -> Procedure[Fit]:
         pooling = SiteRegressions(context.sites, 1 + context.covariates)
-        return (yield from fit(settings, pooling, seed, context.outcome_sd))
+        return (yield from fit(settings, pooling, seed, context))
 
     def folds(self, settings: MetaAnalysisSettings) -> int:
         return settings.folds if settings.folds > 1 else 0
@@ -65,12 +73,19 @@ class MetaAnalysisMethod:
     def expected(self, settings: MetaAnalysisSettings, context: AIPWContext) -> Course:
         pooling = SiteRegressions(context.sites, 1 + context.covariates)
         folds, draws = settings.folds, settings.fold_draws
-        return expected(pooling, folds, draws, system=pooling.width, systems=pooling.sites)
+        return expected(
+            pooling,
+            folds,
+            draws,
+            system=pooling.width,
+            systems=pooling.sites,
+            linear=context.family == "continuous",
+        )
 
     def conditional_effects(
         self, settings: MetaAnalysisSettings, context: AIPWContext, draws: Draws, rows: Rows, people: Rows
     ) -> np.ndarray:
-        return conditional(draws.at(int(people.site)), people)
+        return conditional(outcome_family(context), draws.at(int(people.site)), people)
 
     def individual_effects(
         self,
@@ -82,7 +97,7 @@ class MetaAnalysisMethod:
         seed: int,
     ) -> np.ndarray:
         asked = rows if people is None else people
-        return individual(draws.at(int(asked.site)), asked, seed)
+        return individual(outcome_family(context), draws.at(int(asked.site)), asked, seed)
 
 
 METHOD = MetaAnalysisMethod()

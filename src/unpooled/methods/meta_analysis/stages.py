@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from unpooled.methods.aipw.stages import REGRESSIONS, outcome_sums, packed, treatment_sums
+from unpooled.methods.aipw.stages import (
+    BY_LIKELIHOOD,
+    REGRESSIONS,
+    outcome_likelihood_sums,
+    outcome_sums,
+    packed,
+    treatment_sums,
+)
+from unpooled.models.outcome_family import Family
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
@@ -39,3 +47,20 @@ class SiteOutcome(Stage):
 
     def bounds(self) -> Bounds:
         return REGRESSIONS
+
+
+class SiteOutcomeLikelihood(Stage):
+    """Gradients and Hessians of the site's own regressions of a 0/1 outcome or a count by arm."""
+
+    family: Family
+    in_batches: ClassVar[bool] = True
+    reveals: ClassVar[str] = (
+        "at this site: by arm, slope and curvature of the outcome's log likelihood and squared errors of "
+        "counts, without each fold and of everybody"
+    )
+
+    def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
+        return Statistics(per_site=packed(outcome_likelihood_sums(parameters, rows, self.family)))
+
+    def bounds(self) -> Bounds:
+        return BY_LIKELIHOOD
