@@ -127,6 +127,7 @@ class Scores(Stage):
     often: ClassVar[bool] = False
     in_batches: ClassVar[bool] = True
     of_effects: ClassVar[bool] = True
+    by_fold: ClassVar[bool] = True
     reveals: ClassVar[str] = (
         "at this site, by draw of the folds: number of people, mean and sum of squared deviations of their "
         "doubly robust scores, sum of squares of their weighted residuals; for sums over sites: how many "
@@ -174,6 +175,7 @@ class WeightedOutcomes(Stage):
     often: ClassVar[bool] = False
     in_batches: ClassVar[bool] = True
     of_effects: ClassVar[bool] = True
+    by_fold: ClassVar[bool] = True
     reveals: ClassVar[str] = (
         "at this site, by arm: number of people, sum of inverse-propensity weights, the weighted mean of the "
         "outcome, sums of squared weights with deviations from that mean and their squares; for sums over "
