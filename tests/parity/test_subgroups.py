@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -97,7 +98,7 @@ def test_means_by_group_are_those_of_loops_over_people() -> None:
     named = rng.random((3, n)) < [[0.5], [0.2], [0.0]]
     rows = make_rows(nothing[:, None], treatment, nothing, fold=nothing, site=0, groups=named)
     outcomes = rng.normal(size=(4, len(rows.present), 2))
-    found = averages(outcomes, group_weights(rows), rows, jax.random.key(0))
+    found = averages(jnp.asarray(outcomes), group_weights(rows), rows, jax.random.key(0))
     groups = [np.ones(n), treatment, 1.0 - treatment, *named]
     for place, group in enumerate(groups):
         inside = [person for person in range(n) if group[person]]
@@ -116,8 +117,8 @@ def test_means_of_small_groups_stay_near_their_own_with_limits() -> None:
     outcome = np.where(group, 3.0, 0.0) + 0.5 * rng.normal(size=n)
     rows = make_rows(nothing[:, None], nothing, nothing, fold=nothing, site=0, groups=group[None], least=5)
     both = np.stack([np.pad(outcome, (0, len(rows.present) - n))] * 2, axis=-1)
-    assert effective_people(np.abs(outcome[group] - np.median(outcome))) > 5
-    found = averages(both, group_weights(rows), rows, jax.random.key(0))["sample"]
+    assert effective_people(jnp.abs(outcome[group] - np.median(outcome))) > 5
+    found = averages(jnp.asarray(both), group_weights(rows), rows, jax.random.key(0))["sample"]
     np.testing.assert_allclose(found[-1], outcome[group].mean(), atol=0.1)
 
 
@@ -127,7 +128,7 @@ def test_one_person_cannot_be_seen_in_a_group() -> None:
     rows = make_rows(nothing[:, None], nothing, nothing, fold=nothing, site=0, groups=group[None], least=5)
     outcome = np.zeros((len(rows.present), 2))
     outcome[3] = 1e6
-    found = averages(outcome, group_weights(rows), rows, jax.random.key(0))
+    found = averages(jnp.asarray(outcome), group_weights(rows), rows, jax.random.key(0))
     np.testing.assert_array_equal(found["sample"], 0.0)
     np.testing.assert_array_equal(found["population"], 0.0)
 

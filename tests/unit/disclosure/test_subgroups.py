@@ -18,7 +18,7 @@ def fewest(groups: np.ndarray) -> int:
     """The fewest people in any combination, with small whole coefficients, of everybody and these groups."""
     sets = np.vstack([np.ones(groups.shape[1], dtype=int), groups.astype(int)])
     sizes = [
-        np.count_nonzero(np.array(coefficients) @ sets)
+        int(np.count_nonzero(np.array(coefficients) @ sets))
         for coefficients in product((-2, -1, 0, 1, 2), repeat=len(sets))
     ]
     return min((size for size in sizes if size), default=0)
