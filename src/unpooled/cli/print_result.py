@@ -15,6 +15,7 @@ from unpooled.report.numbers import significant
 from unpooled.report.words import (
     confounding,
     differs,
+    effect_forms,
     effect_names,
     effect_notes,
     failed_checks,
@@ -52,37 +53,43 @@ def print_result(folder: Path, *, as_json: bool = False, quiet: bool = False) ->
 
 def groups_table(content: ResultContent) -> Table:
     """Mean outcomes and their difference by group of people, subgroups included."""
-    table = _table("group", "people", "control", "treated", "effect", "95% interval")
+    table, forms = (
+        _table("group", "people", "control", "treated", "effect", "95% interval"),
+        effect_forms(content),
+    )
     for row in content["average_effects"]:
         control, treated, difference = row["effects"][:3]
         people = "" if row["people"] is None else f"{row['people']:,}"
-        means = (_number(one["estimate"]) for one in (control, treated, difference))
-        table.add_row(row["group"], people, *means, _interval(difference))
+        form = forms[difference["effect"]]
+        means = (_rounded(one["estimate"], form) for one in (control, treated, difference))
+        ends = (_rounded(difference[end], form) for end in ("lower", "upper"))
+        table.add_row(row["group"], people, *means, " to ".join(ends))
     return table
 
 
 def comparisons_table(content: ResultContent) -> Table:
     """Ratios and other comparisons by group of people, as far as they are known."""
-    names = effect_names(content)[3:]
+    names, forms = effect_names(content)[3:], effect_forms(content)
     table = _table("group", *names)
     for column in table.columns[1:]:
         column.no_wrap = True
     for row in content["average_effects"] if names else ():
         known = {one["effect"]: one for one in row["effects"]}
-        table.add_row(row["group"], *(_with_interval(known[name]) for name in names))
+        table.add_row(row["group"], *(_with_interval(known[name], forms[name]) for name in names))
     return table
 
 
-def _interval(one: AverageEffect) -> str:
-    return f"{_number(one['lower'])} to {_number(one['upper'])}"
-
-
-def _with_interval(one: AverageEffect) -> str:
+def _with_interval(one: AverageEffect, form: str) -> str:
     if one["estimate"] is None:
         return "not defined"
-    lower, upper = _number(one["lower"]), _number(one["upper"])
+    lower, upper = _rounded(one["lower"], form), _rounded(one["upper"], form)
     ends = f"≤ {lower}, ≥ {upper}" if one["two_parts"] else f"{lower}, {upper}"
-    return f"{_number(one['estimate'])} ({ends})"
+    return f"{_rounded(one['estimate'], form)} ({ends})"
+
+
+def _rounded(value: float | None, form: str) -> str:
+    """A number in this format, or "?" if it is null."""
+    return "?" if value is None else format(value, form)
 
 
 def _table(first: str, *headings: str) -> Table:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from unpooled.effects.contrasts import DIFFERENCES_ONLY, NOBODY
-from unpooled.report.json_types import ResultContent, SubgroupTest
-from unpooled.report.numbers import between, significant
+from unpooled.effects.contrasts import CONTRASTS, CONTROL, DIFFERENCE, DIFFERENCES_ONLY, NOBODY, TREATED
+from unpooled.report.json_types import ReportContent, ResultContent, SubgroupTest
+from unpooled.report.numbers import PLAIN, between, form_of, significant
 
 METHODS = {
     "fedci": "FedCI: a Gaussian-process model of both potential outcomes, fitted across all sites",
@@ -95,6 +95,20 @@ def effect_names(content: ResultContent) -> list[str]:
         if one["estimate"] is not None or one["note"] not in ("", DIFFERENCES_ONLY)
     ]
     return list(dict.fromkeys(known))
+
+
+def effect_forms(content: ResultContent | ReportContent) -> dict[str, str]:
+    """The format of each effect's numbers, from its interval in the first group that has one.
+
+    Mean outcomes have the decimals of their difference.
+    """
+    found: dict[str, str] = {}
+    for group in content.get("average_effects", []):
+        for one in group["effects"]:
+            if one["lower"] is not None and one["upper"] is not None:
+                found.setdefault(one["effect"], form_of(one["lower"], one["upper"]))
+    means = dict.fromkeys((CONTROL, TREATED), found.get(DIFFERENCE, PLAIN))
+    return {**dict.fromkeys(CONTRASTS, PLAIN), **found, **means}
 
 
 def effect_notes(content: ResultContent) -> list[str]:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from unpooled.report.figures import style
 from unpooled.report.figures.style import name_rows, new_axes, on_outcome, shortened, zero
-from unpooled.report.numbers import significant
+from unpooled.report.numbers import form_of
 
 
 def subgroups(
@@ -21,6 +21,8 @@ def subgroups(
     the line at `overall` is the average effect of everybody. A line separates groups of different columns.
     """
     places = np.arange(len(table), 0, -1) - 1
+    first = table.iloc[0]
+    form = form_of(float(first["lower"]), float(first["upper"]))
     ax = new_axes(ax, 1.3 + 0.36 * len(table))
     with mpl.rc_context(style.STYLE):
         ax.axvline(overall, color=style.ORANGE, linewidth=1.2, label="everybody")
@@ -33,7 +35,7 @@ def subgroups(
         ax.scatter(table["effect"], places, marker="s", s=42, color=style.BLUE, zorder=2)
         transform = ax.get_yaxis_transform()
         for place, row in zip(places, table.to_dict("records"), strict=True):
-            ax.text(1.02, float(place), _written(row), va="center", fontsize=9, transform=transform)
+            ax.text(1.02, float(place), _written(row, form), va="center", fontsize=9, transform=transform)
         for place in np.flatnonzero(table["by"].to_numpy()[1:] != table["by"].to_numpy()[:-1]):
             ax.axhline(places[place] - 0.5, color=style.GREY, linewidth=0.5)
         names = [f"{shortened(row['group'])}, n = {row['n']:,}" for row in table.to_dict("records")]
@@ -43,13 +45,14 @@ def subgroups(
         ax.set_title("Average effect by subgroup")
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
+        ax.locator_params(axis="x", nbins=5)
         ax.figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     return ax
 
 
-def _written(row: dict[str, float]) -> str:
+def _written(row: dict[str, float], form: str) -> str:
     numbers = [row[name] for name in ("effect", "lower", "upper")]
     if not np.isfinite(numbers).all():
         return "not estimated"
-    effect, lower, upper = map(significant, numbers)
+    effect, lower, upper = (format(value, form) for value in numbers)
     return f"{effect}  [{lower}, {upper}]".replace("-", "−")
