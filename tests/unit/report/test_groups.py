@@ -10,39 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oracle import records
-from unpooled import FedCI
+from oracle.records import with_subgroups as model
+from unpooled import plot
 from unpooled.cli.print_result import print_result
-from unpooled.protocol.records import GROUPS, AverageOutcomes
+from unpooled.protocol.records import GROUPS
 from unpooled.report import write_results
 from unpooled.report.groups import hidden_groups, subgroup_tests
 from unpooled.report.json_types import ResultContent, SubgroupTest
 from unpooled.report.words import differs
-from unpooled.study import Study
-
-SUBGROUPS = {"age": [0, 50, 65], "tall": "height > 180"}
-NAMES = ("age 0 to 50", "age 50 to 65", "age 65 and over", "tall")
-
-
-def model(people: tuple[int, ...], family: str = "binary") -> FedCI:
-    """A model of 90 people at two sites, with these numbers of people in the subgroups."""
-    study = Study(
-        treatment="quit", outcome="event", covariates=["age", "height"], subgroups=SUBGROUPS, seed=3
-    )
-    rng = np.random.default_rng(1)
-    groups = (*GROUPS, *NAMES)
-    level = np.linspace(0.2, 0.4, len(groups))
-    means = np.stack([level, level + np.linspace(0.0, 0.2, len(groups))], axis=-1)
-    draws = rng.normal(means, 0.02, (400, 2, len(groups), 2))
-    whole = np.array([90, 40, 50, 17.5, *people])
-    made = records.model(study, np.zeros((400, 2)))
-    result = made.result_
-    made.result_ = replace(
-        result,
-        scaling=replace(result.scaling, family=family),
-        average_outcomes=AverageOutcomes(groups, draws, draws, np.outer([1 / 3, 2 / 3], whole)),
-    )
-    return made
 
 
 def test_groups_of_few_people_are_hidden_and_so_are_those_from_which_they_follow() -> None:
@@ -55,6 +30,16 @@ def test_groups_of_few_people_are_hidden_and_so_are_those_from_which_they_follow
     assert list(hidden_groups(model((50, 35, 0, 45)).result_)) == ["age 50 to 65"]  # 5 are in none of them
     assert list(hidden_groups(model((30, 30, 30, 86)).result_)) == ["tall"]  # all but four
     assert list(hidden_groups(model((30, 30, 30, 4)).result_)) == ["tall"]
+
+
+def test_the_figure_has_a_row_for_each_group_with_people() -> None:
+    rows = [label.get_text() for label in plot.subgroups(model((50, 40, 0, 45))).get_yticklabels()]
+    assert rows == ["tall, n = 45", "age 50 to 65, n = 40", "age 0 to 50, n = 50"]
+    fitted = model((30, 30, 30, 45))
+    ax = plot.subgroups(fitted, "age")
+    np.testing.assert_allclose(
+        np.asarray(ax.collections[-1].get_offsets())[:, 0], fitted.gate("age")["effect"]
+    )
 
 
 def test_a_group_of_nobody_is_not_hidden() -> None:

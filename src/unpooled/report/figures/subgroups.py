@@ -11,6 +11,9 @@ from unpooled.report.figures import style
 from unpooled.report.figures.style import name_rows, new_axes, on_outcome, shortened, zero
 from unpooled.report.numbers import form_of
 
+KEY = "thick: 95% interval of a group, thin: of all groups together; vertical: everybody"
+"""What the lines are."""
+
 
 def subgroups(
     table: pd.DataFrame, overall: float, *, outcome: str, unit: str = "", ax: Axes | None = None
@@ -25,13 +28,11 @@ def subgroups(
     form = form_of(float(first["lower"]), float(first["upper"]))
     ax = new_axes(ax, 1.3 + 0.36 * len(table))
     with mpl.rc_context(style.STYLE):
-        ax.axvline(overall, color=style.ORANGE, linewidth=1.2, label="everybody")
+        ax.axvline(overall, color=style.ORANGE, linewidth=1.2)
         zero(ax)
         together = table["simultaneous_lower"], table["simultaneous_upper"]
-        ax.hlines(places, *together, color=style.BLUE, linewidth=1.0, label="95% for all groups together")
-        ax.hlines(
-            places, table["lower"], table["upper"], color=style.BLUE, linewidth=3.2, label="95% for one group"
-        )
+        ax.hlines(places, *together, color=style.BLUE, linewidth=1.0)
+        ax.hlines(places, table["lower"], table["upper"], color=style.BLUE, linewidth=3.2)
         ax.scatter(table["effect"], places, marker="s", s=42, color=style.BLUE, zorder=2)
         transform = ax.get_yaxis_transform()
         for place, row in zip(places, table.to_dict("records"), strict=True):
@@ -41,12 +42,11 @@ def subgroups(
         names = [f"{shortened(row['group'])}, n = {row['n']:,}" for row in table.to_dict("records")]
         name_rows(ax, names[::-1])
         ax.set_ylim(-0.6, len(table) - 0.4)
-        ax.set_xlabel(on_outcome("average effect", outcome, unit))
+        ax.set_xlabel(f"{on_outcome('average effect', outcome, unit)}\n{KEY}")
         ax.set_title("Average effect by subgroup")
         ax.tick_params(axis="y", length=0)
         ax.grid(axis="x")
         ax.locator_params(axis="x", nbins=5)
-        ax.figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     return ax
 
 
