@@ -28,7 +28,7 @@ from unpooled.protocol.messages import Adopt
 from unpooled.protocol.records import Scaling
 from unpooled.protocol.stage import Stage
 from unpooled.study import Schema, Study
-from unpooled.study.subgroups import Subgroup, listed
+from unpooled.study.subgroups import listed
 
 ROUNDS_BEFORE_FITTING = 4
 """Describe, two rounds of sums, adopt."""
@@ -129,6 +129,7 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
     method = methods.find(study.method.name)
     settings = methods.settings_of(method, plan.study.method.settings)
     context = method.context(settings, agreement.scaling, study.seed)
+    names = [one.name for one in listed(study.subgroups, agreement.schema)]
     adopted = yield from ask_each(adoption(plan.study, agreement.schema, agreement.scaling, plan.diagnostics))
     notes = (
         *(() if copies is None else words(copies, study)),
@@ -136,7 +137,7 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
         *_left_out({site: reply.left_out for site, reply in adopted.items()}),
         *_without({site: reply.without_subgroups for site, reply in adopted.items()}),
     )
-    fit = _named(method.fit(settings, context, study.seed), listed(study.subgroups, agreement.schema))
+    fit = _named(method.fit(settings, context, study.seed), names)
     if not study.by_site:
         fit = _over_all_sites(fit, method.stages(settings, context))
     if not plan.diagnostics:
@@ -171,13 +172,13 @@ def _without(subgroups: dict[str, tuple[str, ...]]) -> Iterator[str]:
             )
 
 
-def _named(fit: Procedure[Fit], subgroups: Sequence[Subgroup]) -> Procedure[Fit]:
+def _named(fit: Procedure[Fit], names: Sequence[str]) -> Procedure[Fit]:
     """A fit whose mean outcomes have the names of the study's subgroups.
 
     A method without means by group has none of them.
     """
     found = yield from fit
-    outcomes, names = found.outcomes, [one.name for one in subgroups]
+    outcomes = found.outcomes
     groups = outcomes.sample.shape[2]
     if groups == len(outcomes.groups):
         return found
