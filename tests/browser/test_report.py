@@ -50,7 +50,10 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """The page in a results folder."""
     gaps = request.param == "causal_fi"
     columns = {"covariates": ["age"], "incomplete": ["bmi"]} if gaps else {"covariates": ["age", "bmi"]}
-    study = Study(treatment="w", outcome="y", **columns, units={"y": "mmHg"}, diagnostics=True)
+    groups = {"age": [0, 60], "older": "age >= 65"}
+    study = Study(
+        treatment="w", outcome="y", **columns, units={"y": "mmHg"}, subgroups=groups, diagnostics=True
+    )
     model = METHODS[request.param]().fit(study, tables(gaps))
     return write_results(model, tmp_path_factory.mktemp(request.param) / "results") / "report.html"
 
@@ -75,7 +78,14 @@ def test_every_number_is_that_of_the_json(report: Path, page: Page) -> None:
     page.goto(report.as_uri())
     assert checks.numbers(page, known(report)) == []
     paths = [path for path, _, _ in page.evaluate(checks.NUMBERS)]
-    assert {"answer/estimate", "sites/2/ate", "diagnostics/comparators/0/lower", "cost/rounds"} <= set(paths)
+    assert {
+        "answer/estimate",
+        "subgroups/2/upper",
+        "average_effects/0/effects/2/lower",
+        "sites/2/ate",
+        "diagnostics/comparators/0/lower",
+        "cost/rounds",
+    } <= set(paths)
 
 
 def test_it_fits_a_desk_and_a_phone(report: Path, page: Page) -> None:

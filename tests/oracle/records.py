@@ -12,8 +12,9 @@ from unpooled.disclosure.by_site import Trace
 from unpooled.disclosure.reveals import Cost
 from unpooled.methods.causal_rff.settings import CausalRFFContext
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
-from unpooled.protocol.records import AverageOutcomes, Draws, Scaling, SiteSummaries
+from unpooled.protocol.records import GROUPS, AverageOutcomes, Draws, Scaling, SiteSummaries
 from unpooled.study import ColumnSchema, Schema, Study
+from unpooled.study.family import Family
 
 
 def scaling(features: int = 2, sites: tuple[str, ...] = ("north",), **given: Any) -> Scaling:
@@ -115,7 +116,23 @@ def model(
     fitted.result_ = StudyResult(
         study=study,
         asked=study.hash,
-        average_outcomes=AverageOutcomes.of_effects(effects, effects, counts),
-        **{**neutral, **given},
+        **{"average_outcomes": AverageOutcomes.of_effects(effects, effects, counts), **neutral, **given},
     )
     return fitted
+
+
+def with_subgroups(people: tuple[int, ...], family: Family = "binary") -> FedCI:
+    """A model of 90 people at two sites that was never fitted, with these numbers in four subgroups."""
+    subgroups = {"age": [0, 50, 65], "tall": "height > 180"}
+    study = Study(treatment="quit", outcome="event", covariates=["age", "height"], subgroups=subgroups)
+    groups = (*GROUPS, "age 0 to 50", "age 50 to 65", "age 65 and over", "tall")
+    control = np.linspace(0.2, 0.4, len(groups))
+    means = np.stack([control, control + np.linspace(0.0, 0.2, len(groups))], axis=-1)
+    draws = np.random.default_rng(1).normal(means, 0.02, (400, 2, len(groups), 2))
+    weight = np.outer([1 / 3, 2 / 3], [90, 40, 50, 17.5, *people])
+    return model(
+        study,
+        np.zeros((400, 2)),
+        scaling=scaling(2, ("north", "south"), counts=(30, 60), family=family),
+        average_outcomes=AverageOutcomes(groups, draws, draws, weight),
+    )

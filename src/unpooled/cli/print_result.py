@@ -10,9 +10,17 @@ from rich.console import Console
 from rich.table import Table
 
 from unpooled.cli.progress import readable
-from unpooled.report.json_types import ResultContent
+from unpooled.report.json_types import AverageEffect, ResultContent
 from unpooled.report.numbers import significant
-from unpooled.report.words import confounding, failed_checks, sentence
+from unpooled.report.words import (
+    confounding,
+    differs,
+    effect_forms,
+    effect_names,
+    effect_notes,
+    failed_checks,
+    sentence,
+)
 
 
 def print_result(folder: Path, *, as_json: bool = False, quiet: bool = False) -> None:
@@ -28,14 +36,74 @@ def print_result(folder: Path, *, as_json: bool = False, quiet: bool = False) ->
     if quiet:
         return
     console.print(sites_table(content))
+    if content.get("average_effects"):
+        for table in (groups_table(content), comparisons_table(content)):
+            console.print(table)
     console.print(cost_summary(content), highlight=False)
     words = content.get("outcome_words", "")
     choices = (model_choice(content), minimax_bounds(content))
-    for line in (words, lost_sites(content), limit_notes(content), *choices):
+    tests = (differs(one) for one in content.get("subgroup_tests", []))
+    groups = (*effect_notes(content), *tests, hidden_groups(content))
+    for line in (words, *groups, lost_sites(content), limit_notes(content), *choices):
         if line:
             console.print(line, highlight=False, soft_wrap=True)
     files = f"Report: {folder / 'report.html'}. The folder also holds result.json, summary.csv and figures/."
     console.print(files, highlight=False, soft_wrap=True)
+
+
+def groups_table(content: ResultContent) -> Table:
+    """Mean outcomes and their difference by group of people, subgroups included."""
+    table, forms = (
+        _table("group", "people", "control", "treated", "effect", "95% interval"),
+        effect_forms(content),
+    )
+    for row in content["average_effects"]:
+        control, treated, difference = row["effects"][:3]
+        people = "" if row["people"] is None else f"{row['people']:,}"
+        form = forms[difference["effect"]]
+        means = (_rounded(one["estimate"], form) for one in (control, treated, difference))
+        ends = (_rounded(difference[end], form) for end in ("lower", "upper"))
+        table.add_row(row["group"], people, *means, " to ".join(ends))
+    return table
+
+
+def comparisons_table(content: ResultContent) -> Table:
+    """Ratios and other comparisons by group of people, as far as they are known."""
+    names, forms = effect_names(content)[3:], effect_forms(content)
+    table = _table("group", *names)
+    for column in table.columns[1:]:
+        column.no_wrap = True
+    for row in content["average_effects"] if names else ():
+        known = {one["effect"]: one for one in row["effects"]}
+        table.add_row(row["group"], *(_with_interval(known[name], forms[name]) for name in names))
+    return table
+
+
+def _with_interval(one: AverageEffect, form: str) -> str:
+    if one["estimate"] is None:
+        return "not defined"
+    lower, upper = _rounded(one["lower"], form), _rounded(one["upper"], form)
+    ends = f"≤ {lower}, ≥ {upper}" if one["two_parts"] else f"{lower}, {upper}"
+    return f"{_rounded(one['estimate'], form)} ({ends})"
+
+
+def _rounded(value: float | None, form: str) -> str:
+    """A number in this format, or "?" if it is null."""
+    return "?" if value is None else format(value, form)
+
+
+def _table(first: str, *headings: str) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column(first)
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def hidden_groups(content: ResultContent) -> str:
+    """The groups that are not shown."""
+    hidden = [f"{group} ({why})" for group, why in content.get("hidden_groups", {}).items()]
+    return f"Groups that are not shown: {', '.join(hidden)}." if hidden else ""
 
 
 def lost_sites(content: ResultContent) -> str:
@@ -68,11 +136,8 @@ def minimax_bounds(content: ResultContent) -> str:
 
 
 def sites_table(content: ResultContent) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("site")
     unit = f" ({content['outcome_unit']})" if content["outcome_unit"] else ""
-    for heading in ("people", f"effect{unit}", "sd", "95% interval", "bytes sent"):
-        table.add_column(heading, justify="right")
+    table = _table("site", "people", f"effect{unit}", "sd", "95% interval", "bytes sent")
     out = content["cost"]["bytes_up"]
     for row in content["sites"]:
         cells = _cells(row["n"], row["ate"], row["sd"], row["lower"], row["upper"])

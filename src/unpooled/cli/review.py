@@ -11,6 +11,7 @@ from rich.table import Table
 from unpooled.diagnostics.review import Review
 from unpooled.site.approval import Standing
 from unpooled.site.fingerprint import fingerprint
+from unpooled.study.subgroups import subgroup_words
 
 SHORT = 12
 
@@ -83,6 +84,7 @@ def _facts(found: Review, standing: Standing) -> dict[str, str]:
         "rounds": f"at most {found.most_rounds:,}",
         "covariates": ", ".join(columns.covariates),
         "incomplete": ", ".join(columns.incomplete),
+        "subgroups": "; ".join(subgroup_words(name, entry) for name, entry in study.subgroups.items()),
         "id": f"{', '.join(columns.identity)}, whose values do not leave the site"
         if columns.identity
         else "",

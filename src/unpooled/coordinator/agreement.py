@@ -23,6 +23,7 @@ from unpooled.protocol.records import (
 )
 from unpooled.study import Description, Schema, Study, agree
 from unpooled.study.family import Family, resolve
+from unpooled.study.subgroups import listed
 
 SMALLEST = 1e-70
 """Minimum sd of a column, so that its fourth power does not underflow."""
@@ -57,6 +58,7 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     replies = yield from ask_each(Describe(study.columns))
     descriptions = {site: reply.description for site, reply in replies.items()}
     schema = agree(descriptions, study.columns)
+    listed(study.subgroups, schema)  # an error if the columns do not allow them
     first = yield from _sums(Summarise(schema, by_site=study.by_site))
     centre = first["total"].sum(axis=0) / first["count"].sum()
     seen = first["seen"].sum(axis=0)

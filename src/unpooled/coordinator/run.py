@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from unpooled.coordinator.plan import choose_plan
 from unpooled.coordinator.result import StudyResult
 from unpooled.coordinator.rounds import Conduct, Round
 from unpooled.disclosure.private_files import replace_file
-from unpooled.errors import SiteLost
+from unpooled.errors import FitError, SiteLost
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics, Unavailable
@@ -28,6 +28,7 @@ from unpooled.protocol.messages import Adopt
 from unpooled.protocol.records import Scaling
 from unpooled.protocol.stage import Stage
 from unpooled.study import Schema, Study
+from unpooled.study.subgroups import listed
 
 ROUNDS_BEFORE_FITTING = 4
 """Describe, two rounds of sums, adopt."""
@@ -128,13 +129,15 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
     method = methods.find(study.method.name)
     settings = methods.settings_of(method, plan.study.method.settings)
     context = method.context(settings, agreement.scaling, study.seed)
+    names = [one.name for one in listed(study.subgroups, agreement.schema)]
     adopted = yield from ask_each(adoption(plan.study, agreement.schema, agreement.scaling, plan.diagnostics))
     notes = (
         *(() if copies is None else words(copies, study)),
         *plan.notes,
         *_left_out({site: reply.left_out for site, reply in adopted.items()}),
+        *_without({site: reply.without_subgroups for site, reply in adopted.items()}),
     )
-    fit = method.fit(settings, context, study.seed)
+    fit = _named(method.fit(settings, context, study.seed), names)
     if not study.by_site:
         fit = _over_all_sites(fit, method.stages(settings, context))
     if not plan.diagnostics:
@@ -159,6 +162,35 @@ def _left_out(columns: dict[str, tuple[str, ...]]) -> Iterator[str]:
             yield f"site '{site}' leaves out columns in which too few of its people differ: {columns_of}"
 
 
+def _without(subgroups: dict[str, tuple[str, ...]]) -> Iterator[str]:
+    for site, names in subgroups.items():
+        if names:
+            groups = ", ".join(names)
+            yield (
+                f"the people of site '{site}' do not count in these subgroups, because sums over few of them "
+                f"would follow: {groups}"
+            )
+
+
+def _named(fit: Procedure[Fit], names: Sequence[str]) -> Procedure[Fit]:
+    """A fit whose mean outcomes have the names of the study's subgroups.
+
+    A method without means by group has none of them.
+    """
+    found = yield from fit
+    outcomes = found.outcomes
+    groups = outcomes.sample.shape[2]
+    if groups == len(outcomes.groups):
+        return found
+    if groups != len(outcomes.groups) + len(names):
+        raise FitError(
+            "a method must tell the mean outcomes of every subgroup",
+            found=f"{groups - len(outcomes.groups)} for {len(names)} subgroups",
+            remedy="report this as a bug",
+        )
+    return replace(found, outcomes=outcomes.named(names))
+
+
 def adoption(study: Study, schema: Schema, scaling: Scaling, diagnostics: int | None = None) -> Adopt:
     """The question that makes the sites adopt a study, whose settings must all be filled in."""
     default = diagnostic_rounds.FOLDS if study.diagnostics and study.by_site else 0
@@ -171,6 +203,7 @@ def adoption(study: Study, schema: Schema, scaling: Scaling, diagnostics: int | 
         sites=scaling.site_names,
         diagnostics=default if diagnostics is None else diagnostics,
         by_site=study.by_site,
+        subgroups=study.subgroups,
     )
 
 

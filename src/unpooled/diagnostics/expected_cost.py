@@ -33,6 +33,7 @@ from unpooled.protocol.rows import Rows, shapes_of_rows
 from unpooled.protocol.stage import Stage
 from unpooled.site.answer import gradient_of, in_single_precision, statistics_of
 from unpooled.study import Study
+from unpooled.study.subgroups import listed
 
 Engine = Literal["in-process", "nvflare"]
 
@@ -268,7 +269,10 @@ def _cost(before: Before, machine: Machine) -> ExpectedCost:
     features, incomplete = len(scaling.mean), len(scaling.incomplete_mean)
     bounds = {"least": before.limits.cell, "per_feature": 1.0 / before.limits.share}
     largest = max(scaling.counts)
-    rows = shapes_of_rows(largest, features, incomplete, fold_draws=settings.fold_draws, **bounds)
+    groups = len(listed(study.subgroups, before.agreement.schema))
+    rows = shapes_of_rows(
+        largest, features, incomplete, fold_draws=settings.fold_draws, groups=groups, **bounds
+    )
     others = replace(
         shapes_of_rows(largest, features + 2 * incomplete, least=before.limits.cell), seen=rows.seen
     )

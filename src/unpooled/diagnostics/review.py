@@ -23,6 +23,7 @@ from unpooled.site.allowance import budget_of
 from unpooled.site.site import Site
 from unpooled.study import ColumnSchema, Description, Schema, Study, agree
 from unpooled.study.family import resolve
+from unpooled.study.subgroups import Entry, levels_named, listed
 
 MANY = 50_000
 """Rows of a hypothetical other site, large enough that the method includes all its stages."""
@@ -69,7 +70,7 @@ def review(study: Study, site: Site) -> Review:
         site.limits,
         budget_of(study, 0).rounds,
         _leaving(study, stages),
-        seen_by_site(plan.study, scaling),
+        seen_by_site(plan.study, scaling, len(listed(study.subgroups, agreement.schema))),
         refused(site, first_questions(plan, agreement), site.limits),
         plan.notes,
         smallest_arms(study, scaling, site.limits),
@@ -88,19 +89,30 @@ def _leaving(study: Study, stages: Mapping[str, Stage]) -> dict[str, str]:
 def _agreement(study: Study, site: Site) -> Agreement:
     """What the sites might agree on, as far as this site can tell."""
     found = describe(site.frame, site.columns)
-    schema = _schema(site, found)
+    schema = _schema(site, found, study.subgroups)
     return Agreement(
         schema, _scaling(schema, site, study, found), {site.name: found}, {site.name: site.limits}
     )
 
 
-def _schema(site: Site, found: Description) -> Schema:
+def _schema(site: Site, found: Description, subgroups: Mapping[str, Entry]) -> Schema:
     """The schema of this site alone; a column without values here may have some at another site."""
     seen = {column.name: column for column in found.incomplete}
     incomplete = tuple(
         seen.get(name, ColumnSchema(name=name, kind="numeric")) for name in site.columns.incomplete
     )
-    return agree({site.name: found.model_copy(update={"incomplete": incomplete})}, site.columns)
+    columns = tuple(_with_levels(column, subgroups) for column in found.columns)
+    return agree(
+        {site.name: found.model_copy(update={"columns": columns, "incomplete": incomplete})}, site.columns
+    )
+
+
+def _with_levels(column: ColumnSchema, subgroups: Mapping[str, Entry]) -> ColumnSchema:
+    """A text column with the levels that the study's rules name, which another site may have."""
+    if column.kind != "categorical":
+        return column
+    levels = tuple(sorted({*column.levels, *levels_named(subgroups, column.name)}))
+    return column.model_copy(update={"levels": levels})
 
 
 def _scaling(schema: Schema, site: Site, study: Study, found: Description) -> Scaling:

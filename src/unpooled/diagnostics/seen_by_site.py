@@ -19,10 +19,10 @@ SIZE = 100
 """People of a table whose shapes are asked for; no number by site depends on how many there are."""
 
 
-def seen_by_site(study: Study, scaling: Scaling) -> dict[str, dict[str, int]]:
+def seen_by_site(study: Study, scaling: Scaling, subgroups: int = 0) -> dict[str, dict[str, int]]:
     """By stage, as a fit usually asks: the names of the numbers that leave for each site, and how many.
 
-    Numbers of different θ count separately.
+    Numbers of different θ count separately. `subgroups` is how many groups the study names.
     """
     method = methods.find(study.method.name)
     settings = methods.settings_of(method, study.method.settings)
@@ -32,7 +32,7 @@ def seen_by_site(study: Study, scaling: Scaling) -> dict[str, dict[str, int]]:
     if study.diagnostics and study.by_site:
         course = course.beside(diagnostic_rounds.expected(scaling, diagnostic_rounds.FOLDS))
     features, incomplete = len(scaling.mean), len(scaling.incomplete_mean)
-    rows = shapes_of_rows(SIZE, features, incomplete, fold_draws=settings.fold_draws)
+    rows = shapes_of_rows(SIZE, features, incomplete, fold_draws=settings.fold_draws, groups=subgroups)
     others = replace(shapes_of_rows(SIZE, features + 2 * incomplete), seen=rows.seen)
     found: dict[str, dict[str, int]] = {}
     for one in course.questions:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from unpooled.errors import StudyError
 from unpooled.study import Study
+from unpooled.study.subgroups import about_as_many
 
 ROWS = 60
 """Rows of a stand-in."""
@@ -62,7 +63,9 @@ def columns_of(study: Study, size: Size) -> Study:
     changed = columns.model_copy(
         update={"covariates": tuple(f"covariate {place}" for place in range(complete)), "treated": None}
     )
-    return study.model_copy(update={"columns": changed, "sites": {}})
+    # As many subgroups, of a column that exists.
+    groups = {f"group {place}": "`covariate 0` > 0" for place in range(about_as_many(study.subgroups))}
+    return study.model_copy(update={"columns": changed, "subgroups": groups, "sites": {}})
 
 
 def stand_ins(study: Study) -> dict[str, pd.DataFrame]:

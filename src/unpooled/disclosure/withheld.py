@@ -19,8 +19,9 @@ def withheld(
     arms: np.ndarray | None = None,
     total: np.ndarray | None = None,
     least: int = LEAST,
+    kind: str = "site",
 ) -> dict[str, str]:
-    """Sites to withhold, with the reason for each.
+    """Sites, or groups of another `kind`, to withhold, with the reason for each.
 
     `arms` [site, arm] are the counts reported by the sites and `total` [arm] the counts over all sites. The
     totals minus what is shown would reveal a single hidden site, or several hidden sites with few people
@@ -46,7 +47,7 @@ def withheld(
 
     rest = sorted((count, site) for site, count in counts.items() if site not in hidden)
     while hidden and rest and recoverable():
-        hidden[rest.pop(0)[1]] = "so that a smaller site cannot be worked out from the totals"
+        hidden[rest.pop(0)[1]] = f"so that a smaller {kind} cannot be worked out from the totals"
     return hidden
 
 

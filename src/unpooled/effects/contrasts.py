@@ -42,6 +42,7 @@ CLEARLY = 1e-3
 """A mean is clearly above a value if at most this share of its draws is not."""
 NEAR_ZERO = "not defined: the mean outcome of an arm is not clearly above 0"
 NEAR_ONE = "not defined: the risk of an arm is not clearly below 1"
+NOBODY = "nobody at these sites counts in this group"
 DIFFERENCES_ONLY = "this method estimates the difference only"
 NEEDED = "people treated for one event more; of fewer events, with a minus sign"
 THROUGH_INFINITY = (
@@ -97,6 +98,8 @@ def effects_table(
 
 def _undefined(name: str, draws: np.ndarray) -> str:
     """Why an effect is not defined; empty if it is."""
+    if not np.isfinite(draws).all():
+        return NOBODY
     if name in (RATIO, ODDS_RATIO) and np.any(np.mean(draws <= 0.0, axis=0) > CLEARLY):
         return NEAR_ZERO
     if name == ODDS_RATIO and np.any(np.mean(draws >= 1.0, axis=0) > CLEARLY):

@@ -408,7 +408,8 @@ class Averages(WithParameters):
                 found="by_site = false",
                 remedy="leave out the name of the site for the effect over all sites",
             )
-        return getattr(outcomes, target)[:, where, place]
+        found = getattr(outcomes, target)[:, where, place]
+        return found if outcomes.weight[where, place] > 0.0 else np.full_like(found, np.nan)
 
     def _difference(self, group: str, site: str | None, alpha: float = 0.05) -> Found:
         return self._contrast(DIFFERENCE, group, site, alpha)

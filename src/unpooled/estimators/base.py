@@ -24,7 +24,7 @@ from unpooled.disclosure.limits import NONE, Limits
 from unpooled.effects.summary import interval
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import FailedCheckWarning, StudyError
-from unpooled.estimators.averages import Averages
+from unpooled.estimators.subgroups import Subgroups
 from unpooled.methods import method as methods
 from unpooled.protocol.engine import RemoteSites
 from unpooled.site.effects import conditional_effects, conformal_interval, individual_effects
@@ -32,7 +32,7 @@ from unpooled.site.site import Site
 from unpooled.study import Study
 
 
-class Estimator(Averages):
+class Estimator(Subgroups):
     """Base class of the estimators, with the methods that all of them share.
 
     The constructor only stores its parameters, `fit` checks them, and tables are never changed.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from unpooled.disclosure.effective_people import capped, enough
+from unpooled.disclosure.effective_people import capped
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import GROUPS, OVERLAP, Arrays, AverageOutcomes, Parameters
 from unpooled.protocol.rows import Rows
@@ -65,7 +65,7 @@ def average(
     """The weighted means; with limits, close to the median if few people dominate. 0 for an empty group.
 
     A draw may be chosen so that only one person's outcome differs from the others'. The deviations from the
-    median are therefore multiplied by `enough`, which is 1 if they rest on many people.
+    median are therefore capped. A factor on their sum would move the means of small groups to the median.
     """
     total = weight.sum(axis=-1)[..., None]
     total = jnp.where(total > 0.0, total, 1.0)
@@ -76,9 +76,9 @@ def average(
     deviation = jnp.where(rows.present[:, None] > 0.0, outcomes - centre[..., None, :], 0.0)
     # [*k, group, arm, person]
     each = jnp.swapaxes(deviation, -1, -2)[..., None, :, :] * weight[..., :, None, :]
-    factor = enough(jnp.abs(each), rows.least)
+    each = jnp.sign(each) * capped(jnp.abs(each), rows.least)
     return jnp.where(weight.sum(axis=-1)[..., None] > 0.0, centre[..., None, :], 0.0) + (
-        factor * each.sum(axis=-1) / total
+        each.sum(axis=-1) / total
     )
 
 

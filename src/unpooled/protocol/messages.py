@@ -89,12 +89,17 @@ class Patterns(Reply):
 
 @dataclass(frozen=True)
 class Adopted(Reply):
-    """Reveals: which columns the site leaves out; the number of rows is already known."""
+    """Reveals: which columns and subgroups the site leaves out; the number of rows is already known."""
 
-    reveals: ClassVar[str] = "which columns are left out because too few people differ in them"
+    reveals: ClassVar[str] = (
+        "which columns are left out because too few people differ in them, and which subgroups because sums "
+        "over few people would follow"
+    )
     rows: int
     left_out: tuple[str, ...] = ()
     """Columns that are constant in everything this site sends."""
+    without_subgroups: tuple[str, ...] = ()
+    """Subgroups for which this site does not answer."""
 
 
 @jax.tree_util.register_dataclass
@@ -529,6 +534,8 @@ class Adopt(Question):
     """Number of folds of the diagnostics; 0 for none."""
     by_site: bool = True
     """Whether average effects are told by site."""
+    subgroups: dict[str, Any] = field(default_factory=dict)
+    """Groups of people whose mean outcomes are told, as the study defines them."""
     repeated_on_resume: ClassVar[bool] = True
 
     def to_site(self, site: int) -> Question:
@@ -544,6 +551,7 @@ class Adopt(Question):
             "another seed": self.seed == study.seed,
             "diagnostics": study.diagnostics or not self.diagnostics,
             "effects by site, or none": self.by_site == study.by_site,
+            "other subgroups": self.subgroups == study.subgroups,
         }
         wrong = [what for what, holds in expected.items() if not holds]
         return f"{wrong[0]} to adopt" if wrong else None

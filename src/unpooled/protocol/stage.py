@@ -31,6 +31,9 @@ class Stage(eqx.Module):
     """Whether `per_site` holds effects by site, which a study may leave out. `people_sums` and `of_people`
     then say how those of all sites together follow from sums."""
 
+    by_fold: ClassVar[bool] = False
+    """Whether parameters may differ between folds, so that sums over the people of a fold could be told."""
+
     @abstractmethod
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         """S_s(θ) for one θ."""

@@ -27,6 +27,8 @@ from unpooled.report.json_types import (
     SentByKind,
     StudyCard,
 )
+from unpooled.study import Study
+from unpooled.study.subgroups import subgroup_words
 
 
 def report_content(
@@ -40,7 +42,7 @@ def report_content(
     hidden = result["hidden"]
     diagnostics, unavailable = study_diagnostics(model)
     return {
-        "study": card(result),
+        "study": card(result, outcome.study),
         "sentence": words.sentence(result),
         "answer": {
             "estimate": result["ate"],
@@ -55,6 +57,12 @@ def report_content(
         "assumptions": words.assumptions(result["method"], _chosen(result)),
         "sites": result["sites"],
         "hidden": hidden,
+        "average_effects": result.get("average_effects", []),
+        "effect_names": words.effect_names(result),
+        "effect_notes": words.effect_notes(result),
+        "subgroups": result.get("subgroups", []),
+        "subgroup_tests": result.get("subgroup_tests", []),
+        "hidden_groups": result.get("hidden_groups", {}),
         "lost_sites": result["lost_sites"],
         "notes": result.get("notes", []),
         "checks": result.get("checks", []),
@@ -82,7 +90,7 @@ def study_diagnostics(model: Estimator) -> tuple[StudyDiagnostics | None, str]:
         return None, f"{error.expected}: {error.found}. {error.remedy}."
 
 
-def card(result: ResultContent) -> StudyCard:
+def card(result: ResultContent, study: Study) -> StudyCard:
     """What was estimated, and everything needed to repeat the study."""
     return {
         "name": result["study"],
@@ -93,6 +101,7 @@ def card(result: ResultContent) -> StudyCard:
         "units": result["columns"]["units"],
         "covariates": result["columns"]["covariates"],
         "incomplete": result["columns"]["incomplete"],
+        "subgroups": [subgroup_words(name, entry) for name, entry in study.subgroups.items()],
         "method": words.METHODS.get(result["method"], result["method"]),
         "settings": result["settings"],
         "seed": result["seed"],

@@ -109,6 +109,7 @@ def study_file(study: Study, folder: Path) -> str:
             key: content[key] for key in ("name", "seed", "min_sites", "diagnostics") if key in content
         },
         "columns": {key: value for key, value in content["columns"].items() if value not in ([], {})},
+        "subgroups": content["subgroups"],
         "method": content["method"],
         "sites": sites,
     }

@@ -41,6 +41,54 @@ class SiteEffect(TypedDict):
     family: str
 
 
+class AverageEffect(TypedDict):
+    """A mean outcome, or an effect by name: `unpooled.effects.contrasts`."""
+
+    effect: str
+    estimate: float | None
+    lower: float | None
+    upper: float | None
+    note: str
+    """Why the effect is not defined, or how to read it."""
+    two_parts: bool
+    """Whether the interval is all numbers up to `lower` and from `upper` on."""
+
+
+class GroupEffects(TypedDict):
+    """Mean outcomes and effects in a group of people, over all sites."""
+
+    group: str
+    people: int | None
+    """None for the overlap population, which weights people."""
+    effects: list[AverageEffect]
+
+
+class SubgroupEffect(TypedDict):
+    """The average effect in a subgroup that the study names."""
+
+    by: str
+    """The key under which the study names it."""
+    group: str
+    n: int
+    control: float | None
+    treated: float | None
+    effect: float | None
+    lower: float | None
+    upper: float | None
+    simultaneous_lower: float | None
+    simultaneous_upper: float | None
+    note: str
+
+
+class SubgroupTest(TypedDict):
+    """A Wald test that the groups of a column have the same average effect."""
+
+    by: str
+    statistic: float
+    degrees: int
+    p_value: float
+
+
 class CostContent(TypedDict):
     """`unpooled.disclosure.reveals.Cost`, and what was sent by site if the journal is available."""
 
@@ -72,6 +120,11 @@ class ResultContent(TypedDict):
     site_count: int
     sites: list[SiteEffect]
     hidden: dict[str, str]
+    average_effects: list[GroupEffects]
+    subgroups: list[SubgroupEffect]
+    subgroup_tests: list[SubgroupTest]
+    hidden_groups: dict[str, str]
+    """Groups that are withheld because of few people, with reasons."""
     lost_sites: dict[str, str]
     notes: list[str]
     """How the study that was run differs from the study asked, because of the sites' limits."""
@@ -127,6 +180,8 @@ class StudyCard(TypedDict):
     units: dict[str, str]
     covariates: list[str]
     incomplete: list[str]
+    subgroups: list[str]
+    """How the study defines groups of people, in words."""
     method: str
     settings: dict[str, object]
     seed: int
@@ -194,6 +249,15 @@ class ReportContent(TypedDict):
     assumptions: list[str]
     sites: list[SiteEffect]
     hidden: dict[str, str]
+    average_effects: list[GroupEffects]
+    effect_names: list[str]
+    """The effects that are known in some group, in the order of their columns."""
+    effect_notes: list[str]
+    """Why effects are not defined, or how to read them, as sentences."""
+    subgroups: list[SubgroupEffect]
+    subgroup_tests: list[SubgroupTest]
+    hidden_groups: dict[str, str]
+    """Groups that are withheld because of few people, with reasons."""
     lost_sites: dict[str, str]
     notes: list[str]
     """How the study that was run differs from the study asked, because of the sites' limits."""

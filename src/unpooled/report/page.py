@@ -10,6 +10,7 @@ from markupsafe import Markup
 from unpooled.report.json_types import ReportContent
 from unpooled.report.numbers import significant
 from unpooled.report.report_figures import MOST, ReportFigure
+from unpooled.report.words import effect_forms
 
 TEMPLATE = "report.html.jinja"
 
@@ -29,6 +30,7 @@ def page(content: ReportContent, figures: dict[str, ReportFigure]) -> str:
         return _number(_at(content, path), path, form)
 
     helpers = {"figures": figures, "most": MOST, "n": number, "data_url": _data_url}
+    helpers["forms"] = effect_forms(content)
     return template.render(**content, **helpers)
 
 

@@ -26,15 +26,18 @@ from unpooled.report.figures import (
     propensities,
 )
 from unpooled.report.figures import convergence as convergence_figure
+from unpooled.report.figures import subgroups as subgroups_figure
 from unpooled.report.figures.style import OutcomeName
 from unpooled.study import ALL_SITES, Study
+from unpooled.study.subgroups import listed
 
 if TYPE_CHECKING:
     from unpooled.diagnostics.missingness import Missingness
 
 __all__ = [
     "ate", "borrowed", "comparators", "convergence", "effect_by", "forest", "leave_one_out", "love",
-    "missing", "overlap", "overlap_by_site", "sensitivity", "sorted_effects", "traffic",
+    "missing", "overlap", "overlap_by_site", "sensitivity", "sorted_effects", "subgroups",
+    "traffic",
 ]  # fmt: skip
 
 
@@ -83,6 +86,35 @@ def forest(model: Estimator, *, ax: Axes | None = None) -> Axes:
         The axes with the figure.
     """
     return average.forest(model.summary(), **_words(model.result_.study), ax=ax)
+
+
+def subgroups(model: Estimator, by: str | None = None, *, ax: Axes | None = None) -> Axes:
+    """Plot the average effect in each subgroup of the study, with its interval and simultaneous interval.
+
+    Parameters
+    ----------
+    model : Estimator
+        A fitted estimator.
+    by : str, optional
+        A key of the study's `subgroups`, such as "age". By default, all subgroups.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on. By default, those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the figure.
+
+    Raises
+    ------
+    StudyError
+        If the study names no such subgroups, or the method does not estimate their effects.
+    """
+    study, schema = model.result_.study, model.result_.schema
+    entries = {one.name: one.entry for one in listed(study.subgroups, schema)}
+    table = model.gate(by).dropna(subset=["effect"]).reset_index()
+    table = table.assign(by=[entries[str(name)] for name in table["group"]])
+    return subgroups_figure.subgroups(table, model.ate(), **_words(study), ax=ax)
 
 
 def effect_by(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,9 +31,10 @@ from unpooled.report.figures import (
     love_plot,
     missing_values,
     propensities,
+    subgroups,
 )
 from unpooled.report.figures.style import OutcomeName
-from unpooled.report.json_types import Answer, DiagnosticsContent, MainEstimate, ReportContent, Rows
+from unpooled.report.json_types import Answer, DiagnosticsContent, MainEstimate, ReportContent
 from unpooled.report.numbers import between, significant
 from unpooled.study import ALL_SITES
 
@@ -71,6 +72,7 @@ def draw_report_figures(
     return found
 
 
+SUBGROUP_NUMBERS = ("effect", "lower", "upper", "simultaneous_lower", "simultaneous_upper")
 ENDS = ("estimate", "lower", "upper")
 Drawn = tuple[str, Axes, pd.DataFrame, str]
 
@@ -90,6 +92,12 @@ def _drawn(model: Estimator, content: ReportContent) -> Iterator[Drawn]:
     )
     text = f"Forest plot of the average effect by site. {_effects(summary)}"
     yield "forest", average.forest(summary, **on), summary.reset_index(), text
+    if content["subgroups"]:
+        groups = _frame(content["subgroups"], *SUBGROUP_NUMBERS)
+        known: pd.DataFrame = groups.dropna(subset=["effect"]).reset_index(drop=True)
+        overall = float(content["answer"]["estimate"] or np.nan)
+        text = f"Forest plot of the average effect by subgroup. {_effects_of_groups(known)}"
+        yield "subgroups", subgroups.subgroups(known, overall, **on), groups, text
     if content["diagnostics"] is not None:
         yield from _diagnostics(content["diagnostics"], content["answer"], on)
     yield from _profiles(content, on)
@@ -177,6 +185,14 @@ def _profiles(content: ReportContent, on: OutcomeName) -> Iterator[Drawn]:
         yield f"effect_by_{place}", curves.effect_by(drawn, column=column, **on), curve, text
 
 
+def _effects_of_groups(groups: pd.DataFrame) -> str:
+    texts = [
+        f"{row['group']}: {significant(row['effect'])} ({between(row['lower'], row['upper'])})"
+        for row in groups.head(NAMED).to_dict("records")
+    ]
+    return "; ".join(texts) + "."
+
+
 def _effects(summary: pd.DataFrame) -> str:
     rows = summary if len(summary) <= NAMED else pd.concat([summary.head(3), summary.tail(1)])
     texts = [
@@ -186,7 +202,7 @@ def _effects(summary: pd.DataFrame) -> str:
     return "; ".join(texts) + "."
 
 
-def _frame(rows: Rows, *numbers: str) -> pd.DataFrame:
+def _frame(rows: Sequence[Mapping[str, object]], *numbers: str) -> pd.DataFrame:
     """A data frame from JSON records, where null in a numeric column means a missing number."""
     return pd.DataFrame(rows).astype(dict.fromkeys(numbers, float))
 

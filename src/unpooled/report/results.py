@@ -29,6 +29,7 @@ from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.report.content import records
 from unpooled.report.folder import finite, report_alone, study_file, write_json, write_profiles, write_report
+from unpooled.report.groups import group_effects, hidden_groups, subgroup_effects, subgroup_tests
 from unpooled.report.json_types import CostContent, MinimaxBound, ResultContent, SiteEffect
 from unpooled.study import ALL_SITES
 
@@ -144,6 +145,10 @@ def result(model: Estimator, lines: list[Line] | None = None) -> ResultContent:
         "site_count": len(outcome.sites),
         "sites": _sites(model, hidden),
         "hidden": hidden,
+        "average_effects": group_effects(model, ALPHA),
+        "subgroups": subgroup_effects(model, ALPHA),
+        "subgroup_tests": subgroup_tests(model),
+        "hidden_groups": hidden_groups(outcome),
         "lost_sites": outcome.lost_sites,
         "notes": list(outcome.notes),
         "checks": records(model.checks()),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from unpooled.report.json_types import ResultContent
-from unpooled.report.numbers import between, significant
+from unpooled.effects.contrasts import CONTRASTS, CONTROL, DIFFERENCE, DIFFERENCES_ONLY, NOBODY, TREATED
+from unpooled.report.json_types import ReportContent, ResultContent, SubgroupTest
+from unpooled.report.numbers import PLAIN, between, form_of, significant
 
 METHODS = {
     "fedci": "FedCI: a Gaussian-process model of both potential outcomes, fitted across all sites",
@@ -83,6 +84,58 @@ def sentence(content: ResultContent) -> str:
         f"'{content['treatment']}' changes '{content['outcome']}' by {significant(ate, signed=True)}{unit} "
         f"on average ({content['interval_probability']:.0%} interval {between(lower, upper)}), {over}"
     )
+
+
+def effect_names(content: ResultContent) -> list[str]:
+    """The effects that are known, or whose absence has a reason other than the method, in their order."""
+    known = [
+        one["effect"]
+        for group in content.get("average_effects", [])
+        for one in group["effects"]
+        if one["estimate"] is not None or one["note"] not in ("", DIFFERENCES_ONLY)
+    ]
+    return list(dict.fromkeys(known))
+
+
+def effect_forms(content: ResultContent | ReportContent) -> dict[str, str]:
+    """The format of each effect's numbers, from its interval in the first group that has one.
+
+    Mean outcomes have the decimals of their difference.
+    """
+    found: dict[str, str] = {}
+    for group in content.get("average_effects", []):
+        for one in group["effects"]:
+            if one["lower"] is not None and one["upper"] is not None:
+                found.setdefault(one["effect"], form_of(one["lower"], one["upper"]))
+    means = dict.fromkeys((CONTROL, TREATED), found.get(DIFFERENCE, PLAIN))
+    return {**dict.fromkeys(CONTRASTS, PLAIN), **found, **means}
+
+
+def effect_notes(content: ResultContent) -> list[str]:
+    """What the notes of effects say, once each, with the effects and groups that they concern."""
+    concerned: dict[tuple[str, str], list[str]] = {}
+    groups = content.get("average_effects", [])
+    for group in groups:
+        for one in group["effects"]:
+            if one["note"] and one["note"] not in (DIFFERENCES_ONLY, NOBODY):
+                concerned.setdefault((one["effect"], one["note"]), []).append(group["group"])
+    return [
+        f"{effect.capitalize()}{_of(names, len(groups))}: {note}."
+        for (effect, note), names in concerned.items()
+    ]
+
+
+def _of(names: list[str], groups: int) -> str:
+    """The groups in brackets, unless they are all."""
+    return "" if len(names) == groups else f" ({', '.join(names)})"
+
+
+def differs(test: SubgroupTest) -> str:
+    """Whether effects differ between the groups of a column, in a sentence."""
+    p_value = f"p = {test['p_value']:.2g}" if test["p_value"] >= 0.001 else "p < 0.001"
+    if test["p_value"] < 0.05:
+        return f"Between groups of {test['by']}, the effects differ ({p_value})."
+    return f"Between groups of {test['by']}, the effects need not differ ({p_value})."
 
 
 def failed_checks(content: ResultContent) -> str:

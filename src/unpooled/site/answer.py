@@ -128,7 +128,8 @@ def _answer(site: Site, question: Message) -> Reply:
             check_family(question.scaling.family, site.columns.family, table)
             _check_groups(site, question)
             site.adopted = adopt(site, question)
-            return Adopted(site.adopted.count, site.adopted.left_out)
+            adopted = site.adopted
+            return Adopted(adopted.count, adopted.left_out, adopted.without_subgroups)
         case Ask(name, parameters):
             stage, rows = _stage(_adopted(site), name)
             check_parameters(stage, parameters, _length(site, rows))

@@ -23,6 +23,7 @@ from unpooled.data import (
 )
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.disclosure.protection import fewest_people
+from unpooled.disclosure.subgroups import answerable
 from unpooled.errors import MessageError, StudyError
 from unpooled.maths.streams import stream
 from unpooled.methods import method as methods
@@ -41,6 +42,7 @@ from unpooled.site.session import Party, Session
 from unpooled.site.spool import Spool, append
 from unpooled.site.standard_units import Standardised, protected, standardised
 from unpooled.study import ColumnRoles, Description, Schema, Study
+from unpooled.study.subgroups import listed, members
 
 
 @dataclass
@@ -118,6 +120,8 @@ class Adoption:
     """The fewest effective people behind the squares of any column in any group; None without limits."""
     left_out: tuple[str, ...] = ()
     """Columns that no clipping protects, which are constant in `rows`."""
+    without_subgroups: tuple[str, ...] = ()
+    """Subgroups that have nobody in `rows`, because sums over few people would follow from theirs."""
     diagnostic_rows: Rows | Spool | None = None
     """The rows with the regressors and folds of the diagnostics."""
 
@@ -147,7 +151,9 @@ def adopt(site: Site, question: Adopt) -> Adoption:
     treatment = profile_of(site, question.schema).treatment
     salt = question.sites.index(site.name) if site.salt is None else site.salt
     drawn = _folds_of(treatment, method.folds(settings), settings.fold_draws, question, salt)
-    batches = _prepared(site, table, question, drawn, salt)
+    by_fold = any(stage.by_fold for stage in stages.values())
+    subgroups = _subgroups_of(site, table, question, drawn if by_fold else drawn.as_one(), treatment)
+    batches = _prepared(site, table, question, drawn, subgroups.members, salt)
     if isinstance(table, Batches):
         found = _spooled(batches, question.schema)
     else:
@@ -166,6 +172,7 @@ def adopt(site: Site, question: Adopt) -> Adoption:
         question=hashlib.sha256(encode_message(question)).hexdigest(),
         people=int(found.people) if np.isfinite(found.people) else None,
         left_out=found.left_out,
+        without_subgroups=subgroups.without,
         diagnostic_rows=found.diagnostic_rows,
     )
 
@@ -179,6 +186,10 @@ class Folds(NamedTuple):
     def of(self, people: slice) -> Folds:
         return Folds(self.drawn[:, people], None if self.diagnostic is None else self.diagnostic[people])
 
+    def as_one(self) -> Folds:
+        """One fold with all people."""
+        return Folds(np.zeros_like(self.drawn[:1]), None)
+
     def groups(self, treatment: np.ndarray) -> np.ndarray:
         """Every fold of every arm [group, n]: groups whose sums could be worked out."""
         each = [*self.drawn, *([] if self.diagnostic is None else [self.diagnostic])]
@@ -190,6 +201,13 @@ class Folds(NamedTuple):
                 for f in range(one.max(initial=0) + 1)
             ]
         )
+
+
+class Subgroups(NamedTuple):
+    """Who belongs to each of the study's subgroups [group, n], and the names of those without answers."""
+
+    members: np.ndarray
+    without: tuple[str, ...]
 
 
 class Prepared(NamedTuple):
@@ -211,20 +229,44 @@ def _folds_of(treatment: np.ndarray, count: int, draws: int, question: Adopt, sa
     return Folds(drawn, folds(treatment, question.diagnostics, rng))
 
 
+def _subgroups_of(
+    site: Site, table: pd.DataFrame | Batches, question: Adopt, parts: Folds, treatment: np.ndarray
+) -> Subgroups:
+    """The study's subgroups. Nobody belongs to one if sums over few people would follow from its sums."""
+    named = listed(question.subgroups, question.schema)
+    if not named:
+        return Subgroups(np.zeros((0, len(treatment)), dtype=bool), ())
+    batches = encoded(table, site.columns, question.schema, site=site.name)
+    found = np.hstack([members(named, question.schema, arrays.covariates) for arrays in batches])
+    kept = answerable(found, parts._replace(diagnostic=None).groups(treatment), site.limits.cell)
+    without = tuple(one.name for one, answered in zip(named, kept, strict=True) if not answered)
+    return Subgroups(found & kept[:, None], without)
+
+
 def _prepared(
-    site: Site, table: pd.DataFrame | Batches, question: Adopt, everybody: Folds, salt: int
+    site: Site,
+    table: pd.DataFrame | Batches,
+    question: Adopt,
+    everybody: Folds,
+    subgroups: np.ndarray,
+    salt: int,
 ) -> Iterator[Prepared]:
     """The rows batch by batch. With limits, each batch is protected by its own people alone."""
     limits, size = site.limits, max(table.sizes) if isinstance(table, Batches) else None
     start = 0
     for arrays in encoded(table, site.columns, question.schema, site=site.name):
-        fold = everybody.of(slice(start, start + len(arrays.treatment)))
-        start += len(arrays.treatment)
+        people = slice(start, start + len(arrays.treatment))
+        fold, mine, start = everybody.of(people), subgroups[:, people], people.stop
         plain = standardised(arrays, question.scaling)
         groups = fold.groups(arrays.treatment) if limits.cell else np.zeros((0, 0))
         shielded, left_out = protected(plain, groups, limits.cell, question.schema)
 
-        def rows(values: Standardised, fold: Folds = fold, treatment: np.ndarray = arrays.treatment) -> Rows:
+        def rows(
+            values: Standardised,
+            fold: Folds = fold,
+            treatment: np.ndarray = arrays.treatment,
+            mine: np.ndarray = mine,
+        ) -> Rows:
             return make_rows(
                 values.covariates,
                 treatment,
@@ -235,6 +277,7 @@ def _prepared(
                 salt=salt % HALF**2,
                 least=limits.cell,
                 more_folds=fold.drawn[1:],
+                groups=mine,
                 per_feature=1.0 / limits.share,
                 size=size,
             )

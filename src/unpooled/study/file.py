@@ -1,4 +1,4 @@
-"""Study files: TOML with sections for study, columns, privacy and method, and one [sites.NAME] per site."""
+"""Study files: TOML with sections for study, columns, method and so on, and one [sites.NAME] per site."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from unpooled.errors import StudyError, nearest
 from unpooled.study.study import Source, Study
 
-SECTIONS = ("study", "columns", "privacy", "method", "sites")
+SECTIONS = ("study", "columns", "subgroups", "privacy", "method", "sites")
 STUDY_KEYS = ("name", "seed", "min_sites", "diagnostics", "target", "by_site")
 
 TEMPLATE = """\
@@ -34,6 +34,11 @@ covariates = ["age", "sex"]     # everything that influences both treatment and 
 # id_check = "mod11"            # the rule of the id's last digit: "mod11" (NHS numbers) or "luhn"
 family = "auto"                 # or name the kind: "continuous", "binary" (0/1) or "count" (0, 1, 2, …)
 # units = { outcome = "kg" }    # shown in the report
+
+# [subgroups]                   # average effects in groups of people, by complete covariates
+# age = [0, 50, 65]             # from 0 to below 50, from 50 to below 65, 65 and over
+# sex = "levels"                # a group for each level
+# "older women" = "age >= 65 and sex == 'f'"
 
 # [privacy]
 # aggregation = "plain"         # let the coordinator see the statistics of single sites, not only their sums
@@ -68,9 +73,9 @@ def read_study(path: str | Path) -> Study:
     Parameters
     ----------
     path : str or Path
-        A TOML file with the sections ``[study]``, ``[columns]``, ``[method]`` and one ``[sites.NAME]`` per
-        site. `unpooled new study.toml` writes one to start from. Its relative paths are relative to the
-        folder of the file.
+        A TOML file with the sections ``[study]``, ``[columns]``, ``[method]``, one ``[sites.NAME]`` per site
+        and, if wanted, ``[subgroups]`` and ``[privacy]``. `unpooled new study.toml` writes one to start from.
+        Its relative paths are relative to the folder of the file.
 
     Returns
     -------

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from unpooled.errors import StudyError, nearest
 from unpooled.study.columns import ColumnRoles
+from unpooled.study.subgroups import Entry, check_subgroups
 
 ALL_SITES = "all sites"
 """The label of all sites together in result tables; no site may have this name."""
@@ -183,6 +184,11 @@ class Study(BaseModel):
     by_site : bool, default=True
         Whether the result has effects by site. If not, sites send their average effects for the sum over all
         sites only, and there are no diagnostics, which compare sites.
+    subgroups : dict of str to list of float or str, default={}
+        Groups of people whose average effects are estimated as well, by complete covariates. The lower ends
+        of ranges of a column, such as ``{"age": [0, 50, 65]}``: from 0 to below 50, from 50 to below 65, 65
+        and over. The word "levels" for a group per level of a column, such as ``{"sex": "levels"}``. Or a
+        name and a rule, such as ``{"older women": "age >= 65 and sex == 'f'"}``.
     privacy : Privacy or dict, default={}
         Whether the coordinator sees the statistics of single sites, or only their sums; and what to do about
         people who are at several sites.
@@ -220,6 +226,7 @@ class Study(BaseModel):
     target: Literal["population", "sample"] = "population"
     by_site: bool = True
     columns: ColumnRoles
+    subgroups: dict[str, Entry] = Field(default_factory=dict)
     privacy: Privacy = Privacy()
     method: MethodSpec = MethodSpec()
     sites: dict[str, Source] = Field(default_factory=dict)
@@ -266,6 +273,11 @@ class Study(BaseModel):
     def _people_are_found_by_an_id(self) -> Study:
         if self.privacy.duplicates in ("leave out", "keyed hash") and not self.columns.identity:
             raise ValueError(f'duplicates = "{self.privacy.duplicates}" needs an `id` under [columns]')
+        return self
+
+    @model_validator(mode="after")
+    def _subgroups_are_of_covariates(self) -> Study:
+        check_subgroups(self.subgroups, self.columns)
         return self
 
     @property

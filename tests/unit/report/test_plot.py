@@ -10,6 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import unpooled
+from oracle.records import with_subgroups
 from unpooled import plot
 from unpooled.diagnostics.missingness import missingness
 from unpooled.disclosure.by_site import BySite
@@ -174,6 +175,7 @@ def test_every_figure_is_drawn_in_the_callers_axes(fitted, diagnostics, model):
         "sensitivity": (shifted(),),
         **dict.fromkeys(("overlap", "love", "leave_one_out", "comparators"), (diagnostics,)),
     }  # fmt: skip
+    drawn |= {"subgroups": (with_subgroups((30, 30, 30, 45)),)}
     drawn |= {"effect_by": (fitted, "age"), "sorted_effects": (fitted,)}
     assert {*drawn, "overlap_by_site"} == set(plot.__all__)
     for name, given in drawn.items():

@@ -187,6 +187,7 @@ class MeansByGroup(Stage):
     often: ClassVar[bool] = False
     in_batches: ClassVar[bool] = True
     of_effects: ClassVar[bool] = True
+    by_fold: ClassVar[bool] = True
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         found = self.of_batch(parameters, rows)
