@@ -1,6 +1,6 @@
 """A site's table: reading, checking, describing and encoding it, and simulated tables."""
 
-from unpooled.data.batches import Batches, frames, whole
+from unpooled.data.batches import Batches, by_completeness, frames, whole
 from unpooled.data.model_matrix import Arrays, encode, encode_covariates, encode_incomplete
 from unpooled.data.sources import Table, read, read_or_batches, split
 from unpooled.data.stored_columns import describe, described_together
@@ -10,6 +10,7 @@ __all__ = [
     "Arrays",
     "Batches",
     "Table",
+    "by_completeness",
     "check",
     "check_together",
     "describe",

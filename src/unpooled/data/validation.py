@@ -26,7 +26,10 @@ LARGEST = 1e12  # fourth powers stay far from the limit of float64, and sums kee
 MOST_LEVELS = 50
 LEAVE_EMPTY = "leave missing values empty (a code such as '.' turns the column into text)"
 DROP_UNKNOWN = "drop these rows at the site, or set `drop_unknown = true` under [columns]"
-USE_CAUSAL_FI = "list the column under `incomplete` and use the method causal_fi"
+LIST_AS_INCOMPLETE = (
+    'list the column under `incomplete`, and use the method causal_fi, or set missing = "complete cases" or '
+    '"indicator"'
+)
 
 
 def check(frame: pd.DataFrame, columns: ColumnRoles, *, site: str) -> None:
@@ -36,7 +39,7 @@ def check(frame: pd.DataFrame, columns: ColumnRoles, *, site: str) -> None:
     require_treatment(column(frame, columns.treatment), site=site)
     require_outcome(column(frame, columns.outcome), columns, site=site)
     for name in columns.covariates:
-        require_complete(column(frame, name), site=site, remedy=USE_CAUSAL_FI)
+        require_complete(column(frame, name), site=site, remedy=LIST_AS_INCOMPLETE)
         _require_usable(column(frame, name), site)
     for name in columns.incomplete:
         _require_usable(column(frame, name), site)
@@ -64,6 +67,14 @@ def without_unknown(frame: pd.DataFrame, columns: ColumnRoles) -> pd.DataFrame:
     if not columns.drop_unknown:
         return frame
     return frame.dropna(subset=[columns.treatment, columns.outcome]).reset_index(drop=True)
+
+
+def complete_cases(frame: pd.DataFrame, columns: ColumnRoles) -> np.ndarray:
+    """Who stays in a study that leaves out people with a missing value of an incomplete column."""
+    if columns.missing != "complete cases":
+        return np.ones(len(frame), dtype=bool)
+    gaps = np.asarray(frame[list(columns.incomplete)].isna(), dtype=bool)
+    return np.asarray(~gaps.any(axis=1))
 
 
 def require_treatment(treatment: pd.Series, *, site: str) -> None:

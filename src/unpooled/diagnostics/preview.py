@@ -93,7 +93,7 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
         refusals,
         plan.notes,
         _codes(opened, study),
-        of_agreed(agreement, engine) if study.columns.incomplete else None,
+        of_agreed(agreement, engine) if study.columns.modelled else None,
         outcome_words(study, agreement.scaling.family),
         duplicates,
     )

@@ -21,7 +21,7 @@ from unpooled.protocol.records import IncompleteColumn, Scaling, SiteSummaries
 from unpooled.protocol.stage import Stage
 from unpooled.site.allowance import budget_of
 from unpooled.site.site import Site
-from unpooled.study import ColumnSchema, Description, Schema, Study, agree
+from unpooled.study import ColumnSchema, Description, Schema, Study, agree, with_indicators
 from unpooled.study.family import resolve
 
 MANY = 50_000
@@ -100,7 +100,11 @@ def _schema(site: Site, found: Description) -> Schema:
     incomplete = tuple(
         seen.get(name, ColumnSchema(name=name, kind="numeric")) for name in site.columns.incomplete
     )
-    return agree({site.name: found.model_copy(update={"incomplete": incomplete})}, site.columns)
+    schema = agree({site.name: found.model_copy(update={"incomplete": incomplete})}, site.columns)
+    if site.columns.missing != "indicator":
+        return schema
+    # There may be gaps in every column elsewhere, so that all indicators may be needed.
+    return with_indicators(schema, {one.name: (0, 0.0) for one in schema.incomplete}, len(site.frame))
 
 
 def _scaling(schema: Schema, site: Site, study: Study, found: Description) -> Scaling:

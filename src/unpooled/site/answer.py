@@ -26,6 +26,7 @@ from unpooled.protocol.messages import (
     Ask,
     BlindKeys,
     Centre,
+    CompareLeftOut,
     CountKeys,
     Describe,
     Described,
@@ -38,6 +39,7 @@ from unpooled.protocol.messages import (
     Message,
     Met,
     MissingPatterns,
+    Observed,
     Patterns,
     Question,
     RaiseKeys,
@@ -47,6 +49,7 @@ from unpooled.protocol.messages import (
     Statistics,
     Summarise,
     Summary,
+    SumObserved,
     Together,
     Vjp,
 )
@@ -54,6 +57,7 @@ from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 from unpooled.site.duplicates import answer_about_people
+from unpooled.site.left_out import left_out_for_gaps
 from unpooled.site.profile import Profile
 from unpooled.site.session import Party
 from unpooled.site.site import Adoption, Site, adopt, description, profile_of, table_digest
@@ -121,6 +125,14 @@ def _answer(site: Site, question: Message) -> Reply:
             return _summarise(table, centre, by_site=by_site)
         case MissingPatterns(schema, centre):
             return _missing_patterns(site, schema, centre)
+        case SumObserved(schema):
+            table = _profile(site, schema)
+            own = slice(len(schema.features) + 1, None)
+            return Observed(table.people, {"seen": table.seen[own], "total": (table.seen * table.mean)[own]})
+        case CompareLeftOut(schema, centre):
+            table = _profile(site, schema)
+            _require_centre(centre, np.full(_complete(site, schema) + 2, table.largest.max()))
+            return left_out_for_gaps(site, schema, centre)
         case Adopt():
             table = _profile(site, question.schema)
             require_shapes(question.scaling, table, question.schema, len(question.sites))
@@ -208,6 +220,11 @@ def _require_centre(centre: np.ndarray, largest: np.ndarray) -> None:
             found="another shape, or numbers far from those of the site",
             remedy="run the same version of unpooled everywhere",
         )
+
+
+def _complete(site: Site, schema: Schema) -> int:
+    """The number of features of the covariates without missing values."""
+    return sum(len(one.features) for one in schema.covariates if one.name in site.columns.covariates)
 
 
 def _missing_patterns(site: Site, schema: Schema, centre: np.ndarray) -> Patterns:

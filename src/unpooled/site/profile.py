@@ -99,7 +99,8 @@ def _of_batch(arrays: Arrays, schema: Schema) -> Profile:
         cross=centred.T @ centred,
         values=tuple(map(value_counts, values.T)),
         cells=Counter(
-            level_cells(schema.covariates, arrays.covariates) | observed_cells(schema, arrays.incomplete)
+            level_cells(schema.covariates, arrays.covariates, arrays.gaps)
+            | observed_cells(schema, arrays.incomplete)
         ),
         families=frozenset(family for family in FAMILIES if fits(arrays.outcome, family).all()),
     )

@@ -13,6 +13,7 @@ import pandas as pd
 from unpooled.data import (
     Batches,
     Table,
+    by_completeness,
     check,
     check_together,
     describe,
@@ -23,7 +24,7 @@ from unpooled.data import (
 )
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.disclosure.protection import fewest_people
-from unpooled.errors import MessageError, StudyError
+from unpooled.errors import DataError, MessageError, StudyError
 from unpooled.maths.streams import stream
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
@@ -61,6 +62,8 @@ class Site:
     """The secrets that are shared with the other sites, for one run."""
     duplicates: Keeper | None = field(default=None, repr=False)
     """By what people who are at other sites are found and left out; None if the study does not."""
+    incomplete: pd.DataFrame | Batches | None = field(default=None, repr=False)
+    """The people who are left out because of missing values, in a study of complete cases."""
     described: Description | None = field(default=None, init=False, repr=False)
     profiled: tuple[Schema, Profile] | None = field(default=None, init=False, repr=False)
     """The last description and profile, for which a table in batches is read as a whole."""
@@ -307,23 +310,31 @@ def further_folds(
 def open_site(name: str, source: Table, study: Study, limits: Limits) -> Site:
     """Read and check a site's table, before any study is adopted."""
     require_complete_columns(study)
-    table = read_or_batches(source, study.columns, site=name)
-    keeper = in_memory(name, study, table)
-    site = Site(name, table, study.columns, limits, party=Party(name, study.hash), duplicates=keeper)
-    parts = []
-    for frame in frames(site.table):
+    everybody = read_or_batches(source, study.columns, site=name)
+    for frame in frames(everybody):
         check(frame, study.columns, site=name)
-        parts.append(describe(frame, study.columns))
-    site.described = described_together(parts)
-    check_together(site.described, study.columns, site=name)
+    table, incomplete = by_completeness(everybody, study.columns)
+    parts = [describe(frame, study.columns) for frame in frames(table)]
+    if not sum(part.rows for part in parts):
+        raise DataError(
+            f"site '{name}' must have people without missing values",
+            found="a gap in an incomplete column of everybody",
+            remedy='leave the site or the column out, or set missing = "indicator" under [columns]',
+        )
+    described = described_together(parts)
+    check_together(described, study.columns, site=name)
+    keeper, party = in_memory(name, study, table), Party(name, study.hash)
+    site = Site(name, table, study.columns, limits, party=party, duplicates=keeper, incomplete=incomplete)
+    site.described = described
     return site
 
 
 def require_complete_columns(study: Study) -> None:
     """Refuse incomplete confounders if the method would ignore them silently."""
-    if study.columns.incomplete and not find(study.method.name).takes_incomplete:
+    if study.columns.modelled and not find(study.method.name).takes_incomplete:
         raise StudyError(
             f"the method '{study.method.name}' supports complete columns only",
             found=f"incomplete: {', '.join(study.columns.incomplete)}",
-            remedy="remove these columns, impute them first, or use a method for incomplete columns",
+            remedy='remove these columns, impute them first, set missing = "complete cases" or "indicator" '
+            "under [columns], or use the method causal_fi",
         )

@@ -28,7 +28,8 @@ treatment = "treatment"         # 0 = control, 1 = treated
 # treated = "drug"              # the treated level; required if the two levels are not 0 and 1
 outcome = "outcome"
 covariates = ["age", "sex"]     # everything that influences both treatment and outcome; no missing values
-# incomplete = ["smoking"]      # covariates with missing values (method causal_fi)
+# incomplete = ["smoking"]      # covariates with missing values
+# missing = "complete cases"    # leave out people with gaps in them, or "indicator"; by default causal_fi
 # drop_unknown = true           # leave out people whose treatment or outcome is missing
 # id = "nhs_number"             # identifies people, or a list of columns: a person at two sites counts once
 # id_check = "mod11"            # the rule of the id's last digit: "mod11" (NHS numbers) or "luhn"

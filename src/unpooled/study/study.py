@@ -144,7 +144,12 @@ class Study(BaseModel):
         The confounders: everything that influences both treatment and outcome. Numbers or text, at least one
         column, and no missing values.
     incomplete : sequence of str, or str, default=()
-        Confounders with missing values. Only the method ``causal_fi`` can use them.
+        Confounders with missing values. `missing` says what is done about them.
+    missing : {"model", "complete cases", "indicator"}, default="model"
+        What is done about missing values of the columns in `incomplete`. "model" leaves them to the method;
+        only ``causal_fi`` has a model of them. "complete cases" leaves out people with a missing value.
+        "indicator" puts the mean of the column over all sites, or the first level, in place of a missing
+        value, and adds a 0/1 covariate ``"NAME missing"``.
     id : str or sequence of str, optional
         The column, or columns, that identify a person at every site, such as a national number. With it, a
         person who is at several sites is counted once (see `Privacy`). The values are never sent.
