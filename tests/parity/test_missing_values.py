@@ -135,7 +135,7 @@ def differences_by_hand(sites: dict[str, pd.DataFrame]) -> tuple[np.ndarray, np.
     gaps = {name: one[list(NAMES)].isna().any(axis=1) for name, one in sites.items()}
     out = pd.concat([one.loc[gaps[name]] for name, one in sites.items()])
     kept = pd.concat([one.loc[~gaps[name]] for name, one in sites.items()])
-    counts = [[sum(gaps[name] & (one["w"] == arm)) for arm in (0, 1)] for name, one in sites.items()]
+    counts = [[int(np.sum(gaps[name] & (one["w"] == arm))) for arm in (0, 1)] for name, one in sites.items()]
     columns = ["x", "w", "y"]
     return np.array(counts), (
         (out[columns].mean() - kept[columns].mean()) / kept[columns].std(ddof=0)
@@ -169,7 +169,7 @@ def test_small_numbers_of_people_who_are_left_out_are_not_told() -> None:
     assert agreed.left_out is not None
     assert np.isnan(agreed.left_out.counts[2]).any()
     assert "east not shown" in next(words(agreed.left_out))
-    people = sum(int(one[list(NAMES)].isna().any(axis=1).sum()) for one in sites.values())
+    people = sum(int(np.any(one[list(NAMES)].isna().to_numpy(), axis=1).sum()) for one in sites.values())
     assert agreed.left_out.compared.max() == people - 2  # the sums leave them out as well
     # Without limits at the sites, what is shown is limited all the same.
     plainly = run(reach_agreement(asked), InProcess(open_sites(asked, sites, NONE)))
@@ -186,7 +186,7 @@ def test_levels_that_only_people_who_are_left_out_have_do_not_matter() -> None:
     found = run(reach_agreement(asked), InProcess(open_sites(asked, sites, NONE))).left_out
     assert found is not None
     assert found.names == ("x", "place=there", "w", "y")
-    abroad = int((sites["north"]["place"] == "abroad").sum())
+    abroad = int(np.sum(sites["north"]["place"] == "abroad"))
     assert (
         found.compared.tolist()
         == [found.compared.max(), found.compared.max() - abroad] + [found.compared.max()] * 2

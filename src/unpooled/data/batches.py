@@ -71,6 +71,11 @@ def in_batches(path: Path, columns: ColumnRoles, *, site: str) -> Batches | None
         return Batches(path, columns, site, file.metadata.num_rows, _version(path))
 
 
+def is_large(path: Path) -> bool:
+    """Whether the file is read in batches."""
+    return path.suffix.lower() == ".parquet" and parquet.read_metadata(path).num_rows > LARGE
+
+
 def frames(table: pd.DataFrame | Batches, names: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
     """All rows of a table, batch by batch; a data frame is a single batch."""
     if isinstance(table, pd.DataFrame):

@@ -19,7 +19,7 @@ from unpooled.data.stored_columns import (
     require_columns,
     stored_as,
 )
-from unpooled.errors import DataError
+from unpooled.errors import DataError, Problems
 from unpooled.study import ColumnRoles, Description
 
 LARGEST = 1e12  # fourth powers stay far from the limit of float64, and sums keep their precision
@@ -33,16 +33,34 @@ LIST_AS_INCOMPLETE = (
 
 
 def check(frame: pd.DataFrame, columns: ColumnRoles, *, site: str) -> None:
-    """Refuse a table that the study cannot use; the error names the site, the column and a remedy."""
+    """Refuse a table that the study cannot use; the error names all columns with a problem, each with a
+    remedy."""
     require_columns(columns.names, frame.columns, site=site)
-    _require_rows(len(frame), site)
-    require_treatment(column(frame, columns.treatment), site=site)
-    require_outcome(column(frame, columns.outcome), columns, site=site)
-    for name in columns.covariates:
-        require_complete(column(frame, name), site=site, remedy=LIST_AS_INCOMPLETE)
-        _require_usable(column(frame, name), site)
-    for name in columns.incomplete:
-        _require_usable(column(frame, name), site)
+    check_columns(frame, columns, site=site)
+
+
+def check_columns(frame: pd.DataFrame, columns: ColumnRoles, *, site: str) -> None:
+    """As `check`, for a table that may lack columns."""
+    problems = Problems()
+    with problems.collected():
+        _require_rows(len(frame), site)
+    for name in [name for name in columns.names if name in frame.columns]:
+        with problems.collected():
+            _check_column(column(frame, name), columns, site)
+    problems.raise_all()
+
+
+def _check_column(series: pd.Series, columns: ColumnRoles, site: str) -> None:
+    """Refuse a column that cannot be used in its role."""
+    if series.name == columns.treatment:
+        require_treatment(series, site=site)
+    elif series.name == columns.outcome:
+        require_outcome(series, columns, site=site)
+    elif series.name in columns.covariates:
+        require_complete(series, site=site, remedy=LIST_AS_INCOMPLETE)
+        _require_usable(series, site)
+    elif series.name in columns.incomplete:
+        _require_usable(series, site)
 
 
 def _require_rows(rows: int, site: str) -> None:

@@ -15,16 +15,18 @@ from unpooled.data import (
     Table,
     by_completeness,
     check,
+    check_columns,
     check_together,
     describe,
     described_together,
     frames,
     read_or_batches,
+    read_some,
     whole,
 )
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.disclosure.protection import fewest_people
-from unpooled.errors import DataError, MessageError, StudyError
+from unpooled.errors import DataError, MessageError, Problems, StudyError
 from unpooled.maths.streams import stream
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
@@ -310,7 +312,7 @@ def further_folds(
 def open_site(name: str, source: Table, study: Study, limits: Limits) -> Site:
     """Read and check a site's table, before any study is adopted."""
     require_complete_columns(study)
-    everybody = read_or_batches(source, study.columns, site=name)
+    everybody = _read(source, study.columns, name)
     for frame in frames(everybody):
         check(frame, study.columns, site=name)
     table, incomplete = by_completeness(everybody, study.columns)
@@ -327,6 +329,22 @@ def open_site(name: str, source: Table, study: Study, limits: Limits) -> Site:
     site = Site(name, table, study.columns, limits, party=party, duplicates=keeper, incomplete=incomplete)
     site.described = described
     return site
+
+
+def _read(source: Table, columns: ColumnRoles, name: str) -> pd.DataFrame | Batches:
+    """The table; if columns are missing, the error tells what is wrong with the others, too."""
+    problems = Problems()
+    try:
+        return read_or_batches(source, columns, site=name)
+    except DataError as error:
+        problems.found += error.problems
+    absent = {one.absent for one in problems.found if isinstance(one, DataError)}
+    with problems.collected():
+        others = None if "" in absent else read_some(source, columns, absent, site=name)
+        if others is not None:
+            check_columns(others, columns, site=name)
+    problems.raise_all()
+    raise AssertionError("a table without its columns has a problem")
 
 
 def require_complete_columns(study: Study) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from unpooled.errors import DataError, SchemaError
+from unpooled.errors import DataError, Problems, SchemaError
 from unpooled.study.columns import ColumnRoles, flag_name
 from unpooled.study.family import Family
 
@@ -109,9 +109,16 @@ def agree(descriptions: Mapping[str, Description], columns: ColumnRoles) -> Sche
         site: {column.name: column for column in (*d.columns, *d.incomplete)}
         for site, d in descriptions.items()
     }
-    control, treated = _arms(descriptions, columns)
-    complete = tuple(_merge(name, by_site) for name in columns.covariates)
-    incomplete = tuple(_merge(name, by_site) for name in columns.incomplete)
+    problems, control, treated = Problems(), "", ""
+    with problems.collected():
+        control, treated = _arms(descriptions, columns)
+    found: dict[str, ColumnSchema] = {}
+    for name in (*columns.covariates, *columns.incomplete):
+        with problems.collected():
+            found[name] = _merge(name, by_site)
+    problems.raise_all()
+    complete = tuple(found[name] for name in columns.covariates)
+    incomplete = tuple(found[name] for name in columns.incomplete)
     if columns.missing == "complete cases":
         complete, incomplete = (*complete, *map(_as_covariate, incomplete)), ()
     return Schema(covariates=complete, control=control, treated=treated, incomplete=incomplete)

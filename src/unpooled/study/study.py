@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
-from unpooled.errors import StudyError, nearest
+from unpooled.errors import Problems, StudyError, nearest
 from unpooled.study.columns import ColumnRoles
 
 ALL_SITES = "all sites"
@@ -308,24 +311,43 @@ _SECTIONS = {
 
 
 def explain(error: ValidationError) -> StudyError:
-    """Turn the first problem that pydantic found into an error message with a remedy."""
-    problems = error.errors(include_url=False, include_input=False)
-    # A misspelt key is also a missing one: report the unknown key first, with a suggestion.
-    problem = min(problems, key=lambda one: one["type"] != "extra_forbidden")
-    where = [str(part) for part in problem["loc"]]
+    """Turn the problems that pydantic found into one error message, each with a remedy."""
+    found = error.errors(include_url=False, include_input=False)
+    unknown = [one for one in found if one["type"] == "extra_forbidden"]
+    others = [one for one in found if one["type"] != "extra_forbidden" and not _misspelt(one, unknown)]
+    problems = Problems()
+    for one in (*unknown, *others):
+        with problems.collected():
+            raise _explained(one["type"], [str(part) for part in one["loc"]], one["msg"])
+    try:
+        problems.raise_all()
+    except StudyError as together:
+        return together
+    raise error
+
+
+def _misspelt(problem: ErrorDetails, unknown: Sequence[ErrorDetails]) -> bool:
+    """Whether a key is missing because one that is not known is probably its misspelling."""
+    given = [str(one["loc"][-1]) for one in unknown]
+    return problem["type"] == "missing" and bool(
+        get_close_matches(str(problem["loc"][-1]), given, n=1, cutoff=0.6)
+    )
+
+
+def _explained(kind: str, where: list[str], message: str) -> StudyError:
     place = ".".join(where) or "study"
-    if problem["type"] == "extra_forbidden":
+    if kind == "extra_forbidden":
         known = _SECTIONS.get(where[0] if len(where) > 1 else "", set())
         return StudyError(
             "every key of a study must be known",
             found=f"unknown key '{where[-1]}' in {'.'.join(where[:-1]) or 'the study'}",
             remedy=nearest(where[-1], known),
         )
-    if problem["type"] == "missing":
+    if kind == "missing":
         return StudyError(
             f"the study must give '{where[-1]}'",
             found=f"no '{place}'",
             remedy="`unpooled new study.toml` writes a study file that explains every key",
         )
-    message = problem["msg"].removeprefix("Value error, ")
-    return StudyError(f"'{place}' must be valid", found=message, remedy=f"correct '{place}' and run again")
+    found = message.removeprefix("Value error, ")
+    return StudyError(f"'{place}' must be valid", found=found, remedy=f"correct '{place}' and run again")
