@@ -41,6 +41,7 @@ def check(study: StudyFile, json: Json = False, debug: Debug = 0) -> None:
 
 def as_json(found: Preview) -> dict[str, object]:
     schema, left_out = found.agreement.schema, found.agreement.left_out
+    effective = found.agreement.effective
     arms = {site: {**asdict(one), "rows": one.rows} for site, one in found.overlap.items()}
     return {
         "columns": [column.model_dump(mode="json") for column in schema.covariates],
@@ -52,6 +53,7 @@ def as_json(found: Preview) -> dict[str, object]:
         "leaving": [asdict(one) for one in found.leaving],
         "perhaps_missing": found.codes,
         **({} if found.duplicates is None else {"duplicates": duplicates_as_json(found.duplicates)}),
+        **({} if effective is None else {"effective_people": effective}),
         **({} if left_out is None else {"left_out": left_out_as_json(left_out)}),
         **({} if found.missingness is None else {"missingness": missingness_as_json(found.missingness)}),
     }
@@ -73,6 +75,10 @@ def _show(found: Preview, seen: StudyDiagnostics | str | None, study: str) -> No
         show_duplicates(console, found.duplicates)
     if found.missingness is not None:
         show_missingness(console, found.missingness)
+    if found.agreement.effective is not None:
+        people, effective = found.agreement.scaling.people, found.agreement.effective
+        text = f"\n{people:,} people with sampling weights count as {effective:,.0f} of equal weight"
+        console.print(text, highlight=False, soft_wrap=True)
     if found.agreement.left_out is not None:
         show_left_out(console, found.agreement.left_out)
     show_diagnostics(console, seen)

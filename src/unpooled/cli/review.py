@@ -83,6 +83,8 @@ def _facts(found: Review, standing: Standing) -> dict[str, str]:
         "rounds": f"at most {found.most_rounds:,}",
         "covariates": ", ".join(columns.covariates),
         "incomplete": ", ".join(columns.incomplete),
+        "weight": columns.weight or "",
+        "cluster": columns.cluster or "",
         "missing values": "" if columns.modelled or not columns.incomplete else columns.missing,
         "id": f"{', '.join(columns.identity)}, whose values do not leave the site"
         if columns.identity

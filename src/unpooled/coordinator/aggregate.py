@@ -63,11 +63,13 @@ def _part(reply: Reply, index: int) -> Reply:
 
 def _raise_refusals(replies: Mapping[str, Reply]) -> None:
     """Raise the refusals of all sites together, if they are about their tables or limits; else the first."""
+    refusals = {site: reply for site, reply in replies.items() if isinstance(reply, Refusal)}
+    if not refusals:
+        return
     problems = Problems()
-    for site, reply in replies.items():
-        if isinstance(reply, Refusal):
-            with problems.collected():
-                raise _as_error(site, reply)
+    for site, reply in refusals.items():
+        with problems.collected():
+            raise _as_error(site, reply)
     problems.raise_all()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +47,8 @@ class Agreement:
     limits: dict[str, Limits]
     left_out: LeftOutPeople | None = None
     """The people without whom the study is done, if it is one of complete cases."""
+    effective: float | None = None
+    """The effective sample size (Σw)²/Σw² of sampling weights, if the study has them."""
 
 
 class Incomplete(NamedTuple):
@@ -84,8 +86,13 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     scaling = _scaling(schema, centre, second, family, sites, incomplete)
     _refuse_repeated(schema, second, study)
     limits = {site: reply.limits for site, reply in replies.items()}
+    effective = None
+    if "weight" in first:
+        total, squares = first["weight"].sum(axis=0)
+        scaling = replace(scaling, weight_scale=float(total / squares))
+        effective = float(total**2 / squares)
     left_out = yield from people_left_out(study, schema, scaling, descriptions)
-    return Agreement(schema, scaling, descriptions, limits, left_out)
+    return Agreement(schema, scaling, descriptions, limits, left_out, effective)
 
 
 def _filled(schema: Schema) -> Procedure[Schema]:

@@ -133,6 +133,7 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
     notes = (
         *(() if copies is None else words(copies, study)),
         *(() if agreement.left_out is None else left_out.words(agreement.left_out)),
+        *_weighted(agreement),
         *plan.notes,
         *_left_out({site: reply.left_out for site, reply in adopted.items()}),
     )
@@ -152,6 +153,12 @@ def _over_all_sites(fit: Procedure[Fit], stages: Mapping[str, Stage]) -> Procedu
     """A fit without effects by site."""
     found = yield from as_one_site(fit, stages)
     return replace(found, outcomes=found.outcomes.over_all_sites())
+
+
+def _weighted(agreement: Agreement) -> Iterator[str]:
+    if agreement.effective is not None:
+        people = agreement.scaling.people
+        yield f"{people:,} people with sampling weights count as {agreement.effective:,.0f} of equal weight"
 
 
 def _left_out(columns: dict[str, tuple[str, ...]]) -> Iterator[str]:

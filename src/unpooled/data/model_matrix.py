@@ -15,6 +15,7 @@ from unpooled.data.validation import (
     require_outcome,
     require_storage,
     require_treatment,
+    require_weights,
 )
 from unpooled.errors import DataError
 from unpooled.study import ColumnRoles, ColumnSchema, Schema
@@ -29,6 +30,8 @@ class Arrays:
     outcome: np.ndarray | None  # [rows]
     incomplete: np.ndarray  # [rows, features of incomplete columns], NaN where missing
     gaps: np.ndarray  # [rows, complete covariates], where a missing value was filled
+    weight: np.ndarray | None = None  # [rows], sampling weights as they are in the table
+    cluster: np.ndarray | None = None  # [rows], the place of the cluster among those of the table
 
 
 def encode(frame: pd.DataFrame, columns: ColumnRoles, schema: Schema, *, site: str) -> Arrays:
@@ -40,6 +43,8 @@ def encode(frame: pd.DataFrame, columns: ColumnRoles, schema: Schema, *, site: s
         outcome=_outcome(frame, columns, site) if has_outcome else None,
         incomplete=encode_incomplete(frame, schema, site=site),
         gaps=gaps(frame, schema),
+        weight=_weight(frame, columns, site),
+        cluster=_cluster(frame, columns, site),
     )
 
 
@@ -49,6 +54,26 @@ def encode_covariates(frame: pd.DataFrame, columns: ColumnRoles, schema: Schema,
     require_columns(read, frame.columns, site=site)
     blocks = [_covariate(frame, covariate, site) for covariate in schema.covariates]
     return np.concatenate(blocks, axis=1) if blocks else np.empty((len(frame), 0))
+
+
+def _weight(frame: pd.DataFrame, columns: ColumnRoles, site: str) -> np.ndarray | None:
+    if columns.weight is None:
+        return None
+    require_columns([columns.weight], frame.columns, site=site)
+    weight = column(frame, columns.weight)
+    require_weights(weight, site=site)
+    return numbers(weight)
+
+
+def _cluster(frame: pd.DataFrame, columns: ColumnRoles, site: str) -> np.ndarray | None:
+    """The same numbers in every order of the rows: clusters are ordered by name."""
+    if columns.cluster is None:
+        return None
+    require_columns([columns.cluster], frame.columns, site=site)
+    codes, names = level_codes(column(frame, columns.cluster))
+    place = np.empty(len(names), dtype=np.int32)
+    place[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    return place[codes]
 
 
 def gaps(frame: pd.DataFrame, schema: Schema) -> np.ndarray:

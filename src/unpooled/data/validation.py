@@ -61,6 +61,31 @@ def _check_column(series: pd.Series, columns: ColumnRoles, site: str) -> None:
         _require_usable(series, site)
     elif series.name in columns.incomplete:
         _require_usable(series, site)
+    elif series.name == columns.weight:
+        require_weights(series, site=site)
+    elif series.name == columns.cluster:
+        require_storage(series, site=site)
+        require_complete(series, site=site, remedy="give every person a cluster, if need be one of their own")
+
+
+def require_weights(weight: pd.Series, *, site: str) -> None:
+    """Require finite numbers above 0, without missing values."""
+    require_storage(weight, site=site)
+    require_complete(weight, site=site, remedy="drop these rows at the site, or give them a weight")
+    if stored_as(weight) != "numbers":
+        raise DataError(
+            f"sampling weight '{weight.name}' must be numeric at site '{site}'",
+            found="text",
+            remedy="recode it as numbers, written with a decimal point",
+        )
+    require_finite(weight, site=site)
+    wrong = int((numbers(weight) <= 0.0).sum())
+    if wrong:
+        raise DataError(
+            f"sampling weight '{weight.name}' must be above 0 at site '{site}'",
+            found=f"{wrong} of {len(weight)} values that are 0 or below",
+            remedy="drop the rows of people who stand for nobody, or correct the weights",
+        )
 
 
 def _require_rows(rows: int, site: str) -> None:

@@ -50,7 +50,7 @@ def missingness(
     study: Study, sites: Mapping[str, Table] | None = None, *, limits: Limits = NONE
 ) -> Missingness:
     """Summarise missing values with one question to each site, for any method; no row leaves its site."""
-    columns = study.columns.model_copy(update={"missing": "model"})
+    columns = study.columns.model_copy(update={"missing": "model", "weight": None, "cluster": None})
     method = study.method.model_copy(update={"name": "causal_fi"})
     allowing = study.model_copy(update={"method": method, "columns": columns})
     engine = InProcess(open_sites(allowing, sites, limits))

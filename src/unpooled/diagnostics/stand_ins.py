@@ -79,5 +79,6 @@ def stand_ins(study: Study) -> dict[str, pd.DataFrame]:
         outcome = {"binary": rng.integers(0, 2, ROWS), "count": rng.poisson(2.0, ROWS)}
         table[columns.treatment] = np.arange(ROWS) % 2
         table[columns.outcome] = outcome.get(columns.family, rng.standard_normal(ROWS))
-        tables[name] = table.assign(**{one: np.arange(ROWS) for one in columns.identity})
+        design = [one for one in (columns.weight, columns.cluster) if one is not None]
+        tables[name] = table.assign(**{one: 1 + np.arange(ROWS) for one in (*columns.identity, *design)})
     return tables

@@ -63,6 +63,10 @@ class Method(Protocol[S, C]):
     """A dataclass of the values that all parties share in addition to the settings."""
     takes_incomplete: bool
     """Whether the method uses covariates listed as incomplete."""
+    takes_weights: bool
+    """Whether the method is right if `Rows.present` holds sampling weights."""
+    takes_clusters: bool
+    """Whether the method's errors are by cluster, if `Rows.cluster` names clusters."""
 
     def context(self, settings: S, scaling: Scaling, seed: int) -> C:
         """The method's `Context`, created by the coordinator after the sites have agreed."""

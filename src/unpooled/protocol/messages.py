@@ -64,7 +64,8 @@ class Summary(Reply):
 
     reveals: ClassVar[str] = (
         "number of rows; for sums over sites: mean, sd and correlations of the columns, of incomplete "
-        "columns also the number of values present; at this site, if effects by site are part of the study: "
+        "columns also the number of values present, of sampling weights their sum and that of their squares; "
+        "at this site, if effects by site are part of the study: "
         "the number of values present in incomplete columns; if the method compares sites: mean, sd, and "
         "skewness and kurtosis to one decimal, of each covariate"
     )

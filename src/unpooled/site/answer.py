@@ -12,8 +12,9 @@ import numpy as np
 from unpooled.data import encode, frames
 from unpooled.data.stored_columns import column, level_counts
 from unpooled.disclosure.bounds import check_finite, check_parameters
-from unpooled.disclosure.groups import value_cells
-from unpooled.disclosure.limits import check_cells, check_groups, check_rows, smallest_pattern
+from unpooled.disclosure.groups import value_cells, value_counts
+from unpooled.disclosure.limits import Limits, check_cells, check_groups, check_rows, smallest_pattern
+from unpooled.disclosure.protection import capped_weights
 from unpooled.errors import DataError, MessageError, UnpooledError
 from unpooled.maths.missing_patterns import patterns_of, suppressed
 from unpooled.methods import method as methods
@@ -122,7 +123,7 @@ def _answer(site: Site, question: Message) -> Reply:
         case Summarise(schema, centre, by_site):
             table = _profile(site, schema)
             check_groups(site.limits, 1 + len(schema.features), (table.people,), folds=0)
-            return _summarise(table, centre, by_site=by_site)
+            return _summarise(table, centre, site.limits, by_site=by_site)
         case MissingPatterns(schema, centre):
             return _missing_patterns(site, schema, centre)
         case SumObserved(schema):
@@ -259,6 +260,8 @@ def _profile(site: Site, schema: Schema) -> Profile:
     names = (*schema.features, site.columns.outcome, *schema.incomplete_features)
     check_cells(site.limits, table.cells)
     check_cells(site.limits, value_cells(names, table.values))
+    if table.weight is not None:
+        check_cells(site.limits, value_cells([site.columns.weight or ""], [value_counts(table.weight)]))
     _refuse_separating(schema, table, site.name)
     return table
 
@@ -274,11 +277,14 @@ def _check_groups(site: Site, question: Adopt) -> None:
         check_groups(site.limits, diagnostic_rounds.features(question.scaling), arms, question.diagnostics)
 
 
-def _summarise(table: Profile, centre: Centre | None, *, by_site: bool) -> Summary:
+def _summarise(table: Profile, centre: Centre | None, limits: Limits, *, by_site: bool) -> Summary:
     width = table.features + 1  # covariates and the outcome; incomplete columns follow
     if centre is None:
         total, present = table.seen * table.mean, table.seen[width:]
         sums: Arrays = {"total": total[:width], "seen": present, "seen_total": total[width:]}
+        if table.weight is not None:
+            weight = capped_weights(table.weight, np.ones((1, table.people), bool), limits.cell)
+            sums["weight"] = np.array([weight.sum(), (weight**2).sum()])
         return Summary(table.people, sums, {"present": present} if by_site else {})
     _require_centre(centre.complete, table.largest[:width])
     _require_centre(centre.incomplete, table.largest[width:])

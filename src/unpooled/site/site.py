@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from unpooled.data import (
+    Arrays,
     Batches,
     Table,
     by_completeness,
@@ -25,7 +26,7 @@ from unpooled.data import (
     whole,
 )
 from unpooled.disclosure.limits import NONE, Limits
-from unpooled.disclosure.protection import fewest_people
+from unpooled.disclosure.protection import capped_weights, fewest_people
 from unpooled.errors import DataError, MessageError, Problems, StudyError
 from unpooled.maths.streams import stream
 from unpooled.methods import method as methods
@@ -148,7 +149,9 @@ def adopt(site: Site, question: Adopt) -> Adoption:
         diagnostics=question.diagnostics > 0,
         by_site=question.by_site,
     )
-    table = site.table if all(stage.in_batches for stage in stages.values()) else site.frame
+    # People of a cluster may be in several batches.
+    batched = all(stage.in_batches for stage in stages.values()) and site.columns.cluster is None
+    table = site.table if batched else site.frame
     treatment = profile_of(site, question.schema).treatment
     salt = question.sites.index(site.name) if site.salt is None else site.salt
     drawn = _folds_of(treatment, method.folds(settings), settings.fold_draws, question, salt)
@@ -227,12 +230,20 @@ def _prepared(
         start += len(arrays.treatment)
         plain = standardised(arrays, question.scaling)
         groups = fold.groups(arrays.treatment) if limits.cell else np.zeros((0, 0))
-        shielded, left_out = protected(plain, groups, limits.cell, question.schema)
+        weight = None
+        if arrays.weight is not None:
+            weight = capped_weights(question.scaling.weight_scale * arrays.weight, groups, limits.cell)
+        shielded, left_out = protected(plain, groups, limits.cell, question.schema, weight)
 
-        def rows(values: Standardised, fold: Folds = fold, treatment: np.ndarray = arrays.treatment) -> Rows:
+        def rows(
+            values: Standardised,
+            fold: Folds = fold,
+            arrays: Arrays = arrays,
+            weight: np.ndarray | None = weight,
+        ) -> Rows:
             return make_rows(
                 values.covariates,
-                treatment,
+                arrays.treatment,
                 values.outcome,
                 fold=fold.drawn[0],
                 site=question.sites.index(site.name),
@@ -242,6 +253,8 @@ def _prepared(
                 more_folds=fold.drawn[1:],
                 per_feature=1.0 / limits.share,
                 size=size,
+                weight=weight,
+                cluster=arrays.cluster,
             )
 
         own = rows(plain)
@@ -251,7 +264,7 @@ def _prepared(
             sent,
             own,
             None if fold.diagnostic is None else with_regressors(sent, fold.diagnostic),
-            fewest_people(every, groups) if limits.cell else np.inf,
+            fewest_people(every, groups, weight) if limits.cell else np.inf,
             left_out,
         )
 
@@ -311,7 +324,7 @@ def further_folds(
 
 def open_site(name: str, source: Table, study: Study, limits: Limits) -> Site:
     """Read and check a site's table, before any study is adopted."""
-    require_complete_columns(study)
+    require_supported_columns(study)
     everybody = _read(source, study.columns, name)
     for frame in frames(everybody):
         check(frame, study.columns, site=name)
@@ -347,12 +360,29 @@ def _read(source: Table, columns: ColumnRoles, name: str) -> pd.DataFrame | Batc
     raise AssertionError("a table without its columns has a problem")
 
 
-def require_complete_columns(study: Study) -> None:
-    """Refuse incomplete confounders if the method would ignore them silently."""
-    if study.columns.modelled and not find(study.method.name).takes_incomplete:
-        raise StudyError(
-            f"the method '{study.method.name}' supports complete columns only",
-            found=f"incomplete: {', '.join(study.columns.incomplete)}",
-            remedy='remove these columns, impute them first, set missing = "complete cases" or "indicator" '
-            "under [columns], or use the method causal_fi",
-        )
+def require_supported_columns(study: Study) -> None:
+    """Refuse incomplete confounders, weights or clusters that the method would ignore silently."""
+    method, columns, problems = find(study.method.name), study.columns, Problems()
+    with problems.collected():
+        if columns.modelled and not method.takes_incomplete:
+            raise StudyError(
+                f"the method '{study.method.name}' supports complete columns only",
+                found=f"incomplete: {', '.join(columns.modelled)}",
+                remedy='remove these columns, impute them first, set missing = "complete cases" or '
+                '"indicator" under [columns], or use the method causal_fi',
+            )
+    with problems.collected():
+        if columns.weight is not None and not method.takes_weights:
+            raise StudyError(
+                f"the method '{study.method.name}' does not support sampling weights",
+                found=f"weight = '{columns.weight}'",
+                remedy="use aipw or meta_analysis, or leave out the weights",
+            )
+    with problems.collected():
+        if columns.cluster is not None and not method.takes_clusters:
+            raise StudyError(
+                f"the method '{study.method.name}' takes people as independent, and has no errors by cluster",
+                found=f"cluster = '{columns.cluster}'",
+                remedy="leave out `cluster`; intervals are too narrow then if people of a cluster are alike",
+            )
+    problems.raise_all()

@@ -153,6 +153,14 @@ class Study(BaseModel):
         only ``causal_fi`` has a model of them. "complete cases" leaves out people with a missing value.
         "indicator" puts the mean of the column over all sites, or the first level, in place of a missing
         value, and adds a 0/1 covariate ``"NAME missing"``.
+    weight : str, optional
+        The column with sampling weights: numbers above 0, of the same meaning at every site. How many people
+        of the population a person stands for, up to a factor. Methods that do not support weights refuse
+        them.
+    cluster : str, optional
+        The column with the cluster of each person, such as a ward or a household. People of different sites
+        are never in the same cluster. Methods whose errors assume that people are independent refuse
+        clusters.
     id : str or sequence of str, optional
         The column, or columns, that identify a person at every site, such as a national number. With it, a
         person who is at several sites is counted once (see `Privacy`). The values are never sent.
