@@ -251,3 +251,32 @@ def test_ways_of_missing_values_that_make_no_sense(changed: dict[str, Any], foun
 def test_the_default_leaves_missing_values_to_the_method() -> None:
     with pytest.raises(UnpooledError, match='missing = "complete cases" or "indicator"'):
         up.AIPW().fit(study("model"), tables())
+
+
+def test_filled_gaps_do_not_hide_values_that_few_people_have() -> None:
+    """Gaps are filled with 0, but the two people whose value is 0 are still few."""
+    sites = tables(at_random=True)
+    flag = np.where(np.arange(150) < 40, np.nan, np.where(np.arange(150) < 42, 0.0, 1.0))
+    sites["north"] = sites["north"].assign(flag=flag)
+    with pytest.raises(LimitRefusal, match=r"flag \(zeros\)"):
+        up.AIPW().fit(study("indicator", incomplete=["flag"]), sites, limits=Limits())
+    sites["north"] = sites["north"].assign(flag=np.where(np.arange(150) < 47, flag, 1.0))
+    sites["north"].loc[40:46, "flag"] = 0.0
+    up.AIPW().fit(study("indicator", incomplete=["flag"]), sites, limits=Limits())
+
+
+def test_with_limits_no_one_who_is_left_out_dominates_the_sums() -> None:
+    sites = {name: one.copy() for name, one in tables(rows=400).items()}
+    person = int(np.flatnonzero(sites["north"]["u"].isna())[0])
+    asked = study("complete cases")
+
+    def outcomes(value: float, limits: Limits) -> float:
+        sites["north"].loc[person, "y"] = value
+        agreed = run(reach_agreement(asked), InProcess(open_sites(asked, sites, limits)))
+        assert agreed.left_out is not None
+        return float(agreed.left_out.differences[2])
+
+    far = outcomes(1e6, Limits())
+    assert abs(far) < 2.0
+    assert far == pytest.approx(outcomes(1e5, Limits()), rel=1e-6)
+    assert abs(outcomes(1e6, NONE)) > 100.0
