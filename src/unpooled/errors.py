@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -24,6 +25,8 @@ class UnpooledError(Exception):
     ----------
     exit_code : int
         The exit code of the command line for this kind of error.
+    problems : tuple of UnpooledError
+        The problems that were found together, each as an error of its own; by default this error alone.
 
     Examples
     --------
@@ -37,6 +40,7 @@ class UnpooledError(Exception):
 
     def __init__(self, expected: str, *, found: str, remedy: str) -> None:
         self.expected, self.found, self.remedy = expected, found, remedy
+        self.problems: tuple[UnpooledError, ...] = (self,)
         super().__init__(f"{expected}\n  found: {found}\n  try:   {remedy}")
 
 
@@ -50,6 +54,8 @@ class DataError(UnpooledError):
     """A site's table does not fit the study."""
 
     exit_code = 3
+    absent = ""
+    """The name of the column that the table lacks, or has more than once."""
 
 
 class SchemaError(DataError):
@@ -102,6 +108,49 @@ class SiteLost(EngineError):
             found=f"site '{site}': {reason}",
             remedy="reconnect the site and continue with --resume, or set min_sites in a new study",
         )
+
+
+class Problems:
+    """Collects the errors of independent steps, so that a user is told of all of them at once.
+
+    >>> problems = Problems()
+    >>> for name in ("age", "sex"):
+    ...     with problems.collected():
+    ...         raise DataError(f"a column '{name}'", found="none", remedy="add it")
+    >>> problems.raise_all()
+    Traceback (most recent call last):
+    unpooled.errors.DataError: a study without problems
+      found: 2 problems
+        - a column 'age'; found: none; try: add it
+        - a column 'sex'; found: none; try: add it
+      try:   correct all of them
+    """
+
+    def __init__(self) -> None:
+        self.found: list[UnpooledError] = []
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """Keep an error about the study or a table, unless it is known already, and go on."""
+        try:
+            yield
+        except (StudyError, DataError, LimitRefusal) as error:
+            known = {str(one) for one in self.found}
+            self.found += [one for one in error.problems if str(one) not in known]
+
+    def raise_all(self) -> None:
+        """Raise what was found: a single error as it is, several as one of the kind of the first."""
+        if len(self.found) == 1:
+            raise self.found[0]
+        if self.found:
+            lines = [f"    - {one.expected}; found: {one.found}; try: {one.remedy}" for one in self.found]
+            error = type(self.found[0])(
+                "a study without problems",
+                found="\n".join([f"{len(lines)} problems", *lines]),
+                remedy="correct all of them",
+            )
+            error.problems = tuple(self.found)
+            raise error
 
 
 class FailedCheckWarning(UserWarning):

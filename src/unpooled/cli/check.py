@@ -12,6 +12,7 @@ import typer
 from unpooled.cli.diagnostics import diagnosed, diagnostics_as_json, show_diagnostics
 from unpooled.cli.duplicates import duplicates_as_json, show_duplicates
 from unpooled.cli.errors import reporting_errors
+from unpooled.cli.left_out import left_out_as_json, show_left_out
 from unpooled.cli.missingness import missingness_as_json, show_missingness
 from unpooled.cli.options import Debug, Json, StudyFile
 
@@ -39,7 +40,8 @@ def check(study: StudyFile, json: Json = False, debug: Debug = 0) -> None:
 
 
 def as_json(found: Preview) -> dict[str, object]:
-    schema = found.agreement.schema
+    schema, left_out = found.agreement.schema, found.agreement.left_out
+    effective = found.agreement.effective
     arms = {site: {**asdict(one), "rows": one.rows} for site, one in found.overlap.items()}
     return {
         "columns": [column.model_dump(mode="json") for column in schema.covariates],
@@ -51,6 +53,8 @@ def as_json(found: Preview) -> dict[str, object]:
         "leaving": [asdict(one) for one in found.leaving],
         "perhaps_missing": found.codes,
         **({} if found.duplicates is None else {"duplicates": duplicates_as_json(found.duplicates)}),
+        **({} if effective is None else {"effective_people": effective}),
+        **({} if left_out is None else {"left_out": left_out_as_json(left_out)}),
         **({} if found.missingness is None else {"missingness": missingness_as_json(found.missingness)}),
     }
 
@@ -71,6 +75,12 @@ def _show(found: Preview, seen: StudyDiagnostics | str | None, study: str) -> No
         show_duplicates(console, found.duplicates)
     if found.missingness is not None:
         show_missingness(console, found.missingness)
+    if found.agreement.effective is not None:
+        people, effective = found.agreement.scaling.people, found.agreement.effective
+        text = f"\n{people:,} people with sampling weights count as {effective:,.0f} of equal weight"
+        console.print(text, highlight=False, soft_wrap=True)
+    if found.agreement.left_out is not None:
+        show_left_out(console, found.agreement.left_out)
     show_diagnostics(console, seen)
     _show_refusals(console, found)
     console.print(
@@ -107,12 +117,15 @@ def _columns(found: Preview) -> Table:
     schema = found.agreement.schema
     table = plain_table("read as", "columns")
     for kind in ("numeric", "binary"):
-        names = [column.name for column in schema.covariates if column.kind == kind]
+        names = [one.name for one in schema.covariates if one.kind == kind and one.flags is None]
         if names:
             table.add_row(kind, ", ".join(names))
     for column in schema.covariates:
         if column.kind == "categorical":
             table.add_row(column.kind, f"{column.name}: {', '.join(column.levels)}")
+    flags = [one.name for one in schema.covariates if one.flags is not None]
+    if flags:
+        table.add_row("added, 0/1", ", ".join(flags))
     for kind in dict.fromkeys(column.kind for column in schema.incomplete):
         names = [column.name for column in schema.incomplete if column.kind == kind]
         table.add_row(f"{kind}, incomplete", ", ".join(names))

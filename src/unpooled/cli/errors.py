@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,7 +28,8 @@ def reporting_errors(
     try:
         yield
     except UnpooledError as error:
-        _show(type(error).__name__, error.expected, error.found, error.remedy, error.exit_code, as_json)
+        parts = (error.expected, error.found, error.remedy)
+        _show(type(error).__name__, *parts, error.exit_code, as_json, error.problems)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
         begun = folder is None or (folder.is_dir() and any(folder.iterdir()))
@@ -69,9 +70,22 @@ def _place(error: Exception) -> str:
     return f"{name}, line {number}"
 
 
-def _show(kind: str, expected: str, found: str, remedy: str, code: int, as_json: bool) -> None:
+def _show(
+    kind: str,
+    expected: str,
+    found: str,
+    remedy: str,
+    code: int,
+    as_json: bool,
+    problems: Sequence[UnpooledError] = (),
+) -> None:
     if as_json:
-        parts = {"kind": kind, "expected": expected, "found": found, "remedy": remedy, "exit_code": code}
+        parts: dict[str, object] = {"kind": kind, "expected": expected, "found": found, "remedy": remedy}
+        if len(problems) > 1:
+            parts["problems"] = [
+                {"expected": one.expected, "found": one.found, "remedy": one.remedy} for one in problems
+            ]
+        parts["exit_code"] = code
         typer.echo(json.dumps({"error": parts}))
         return
     red = sys.stderr.isatty()

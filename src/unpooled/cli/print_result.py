@@ -113,9 +113,9 @@ def lost_sites(content: ResultContent) -> str:
 
 
 def limit_notes(content: ResultContent) -> str:
-    """How the sites' limits made the study coarser."""
+    """How the study was run: who was left out, and how the sites' limits made it coarser."""
     notes = content.get("notes") or []
-    return f"Because of the sites' limits: {'; '.join(notes)}." if notes else ""
+    return f"How the study was run: {'; '.join(notes)}." if notes else ""
 
 
 def model_choice(content: ResultContent) -> str:

@@ -85,6 +85,9 @@ def _facts(found: Review, standing: Standing) -> dict[str, str]:
         "covariates": ", ".join(columns.covariates),
         "incomplete": ", ".join(columns.incomplete),
         "subgroups": "; ".join(subgroup_words(name, entry) for name, entry in study.subgroups.items()),
+        "weight": columns.weight or "",
+        "cluster": columns.cluster or "",
+        "missing values": "" if columns.modelled or not columns.incomplete else columns.missing,
         "id": f"{', '.join(columns.identity)}, whose values do not leave the site"
         if columns.identity
         else "",

@@ -15,16 +15,15 @@ import numpy as np
 from jaxtyping import PyTree
 
 from unpooled import errors
-from unpooled.errors import FitError, MessageError, SiteLost
+from unpooled.errors import FitError, MessageError, Problems, SiteLost
 from unpooled.protocol.masked import unmasked
 from unpooled.protocol.messages import Masked, Message, Refusal, Replies, Reply, TooLarge
 
 
 def aggregate(replies: Mapping[str, Reply]) -> Message:
     """Combine replies in the order of the sites; a refusal is raised as the error that it names."""
+    _raise_refusals(replies)
     for site, reply in replies.items():
-        if isinstance(reply, Refusal):
-            raise _as_error(site, reply)
         if isinstance(reply, TooLarge):
             raise FitError(
                 "sums must be small enough to be masked",
@@ -60,6 +59,18 @@ def _part(reply: Reply, index: int) -> Reply:
     part = reply.replies[index]
     assert isinstance(part, Reply)
     return part
+
+
+def _raise_refusals(replies: Mapping[str, Reply]) -> None:
+    """Raise the refusals of all sites together, if they are about their tables or limits; else the first."""
+    refusals = {site: reply for site, reply in replies.items() if isinstance(reply, Refusal)}
+    if not refusals:
+        return
+    problems = Problems()
+    for site, reply in refusals.items():
+        with problems.collected():
+            raise _as_error(site, reply)
+    problems.raise_all()
 
 
 def _as_error(site: str, refusal: Refusal) -> errors.UnpooledError:

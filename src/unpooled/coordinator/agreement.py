@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from unpooled.coordinator.left_out import LeftOutPeople, people_left_out
 from unpooled.errors import DataError
 from unpooled.methods import method as methods
 from unpooled.optimise.procedure import Procedure, ask_each
-from unpooled.protocol.messages import Centre, Describe, Question, Summarise
+from unpooled.protocol.messages import Centre, Describe, Question, Summarise, SumObserved
 from unpooled.protocol.records import (
     REFERENCES,
     ROUNDED,
@@ -21,7 +22,7 @@ from unpooled.protocol.records import (
     Scaling,
     SiteSummaries,
 )
-from unpooled.study import Description, Schema, Study, agree
+from unpooled.study import Description, Schema, Study, agree, with_indicators
 from unpooled.study.family import Family, resolve
 from unpooled.study.subgroups import listed
 
@@ -29,6 +30,8 @@ SMALLEST = 1e-70
 """Minimum sd of a column, so that its fourth power does not underflow."""
 SIMILAR = 1e-6
 """Tables whose sums of squares differ by a larger share are not compared further."""
+REPEATED = 1.0 - 1e-9
+"""Correlation from which on a column repeats another."""
 EQUAL = 1e-9
 """Largest difference of equal moments, as a share of their size."""
 FLAG_SCALE = 0.25
@@ -43,6 +46,10 @@ class Agreement:
     scaling: Scaling
     descriptions: dict[str, Description]
     limits: dict[str, Limits]
+    left_out: LeftOutPeople | None = None
+    """The people without whom the study is done, if it is one of complete cases."""
+    effective: float | None = None
+    """The effective sample size (Σw)²/Σw² of sampling weights, if the study has them."""
 
 
 class Incomplete(NamedTuple):
@@ -54,10 +61,13 @@ class Incomplete(NamedTuple):
 
 
 def reach_agreement(study: Study) -> Procedure[Agreement]:
-    """Three rounds: descriptions, sums, and moments about the common mean."""
+    """Three rounds: descriptions, sums, and moments about the common mean; one more if gaps are filled, or
+    if people with gaps are left out."""
     replies = yield from ask_each(Describe(study.columns))
     descriptions = {site: reply.description for site, reply in replies.items()}
     schema = agree(descriptions, study.columns)
+    if study.columns.missing == "indicator":
+        schema = yield from _filled(schema)
     listed(study.subgroups, schema)  # an error if the columns do not allow them
     first = yield from _sums(Summarise(schema, by_site=study.by_site))
     centre = first["total"].sum(axis=0) / first["count"].sum()
@@ -66,6 +76,8 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     compared = methods.compares_sites(study)
     second = yield from _sums(Summarise(schema, Centre(centre, about), compared))
     _refuse_identical(second, tuple(descriptions))
+    schema, kept = _without_repeated_flags(schema, second)
+    centre, second = centre[kept], _selected(second, kept)
     _refuse_constant(schema, centre, second, study)
     spread = np.sqrt(second["seen_squares"].sum(axis=0) / np.maximum(seen, 1))
     _refuse(np.array(schema.incomplete_features)[_flat(spread, about)].tolist())
@@ -76,7 +88,52 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     scaling = _scaling(schema, centre, second, family, sites, incomplete)
     _refuse_repeated(schema, second, study)
     limits = {site: reply.limits for site, reply in replies.items()}
-    return Agreement(schema, scaling, descriptions, limits)
+    effective = None
+    if "weight" in first:
+        total, squares = first["weight"].sum(axis=0)
+        scaling = replace(scaling, weight_scale=float(total / squares))
+        effective = float(total**2 / squares)
+    left_out = yield from people_left_out(study, schema, scaling, descriptions)
+    return Agreement(schema, scaling, descriptions, limits, left_out, effective)
+
+
+def _filled(schema: Schema) -> Procedure[Schema]:
+    """The schema with what is put in place of missing values, and 0/1 columns of where they are."""
+    replies = yield from ask_each(SumObserved(schema))
+    people = sum(reply.people for reply in replies.values())
+    seen, total = (
+        np.sum([reply.sums[name] for reply in replies.values()], axis=0) for name in ("seen", "total")
+    )
+    seen, found, start = np.rint(seen).astype(int), {}, 0
+    for column in schema.incomplete:
+        # Ten digits, so that the rounding of masks and of the sites' order does not matter.
+        mean = float(f"{total[start] / max(seen[start], 1):.10g}") if column.features else 0.0
+        found[column.name] = (int(seen[start]) if column.features else people, mean)
+        start += len(column.features)
+    return with_indicators(schema, found, people)
+
+
+def _without_repeated_flags(schema: Schema, sums: Arrays) -> tuple[Schema, np.ndarray]:
+    """The schema without 0/1 columns of missing values that repeat another column, and the places of the
+    columns that stay, and of the outcome. Values of several columns are often missing together."""
+    correlation = _correlation(sums)
+    owners = [column for column in schema.covariates for _ in column.features]
+    repeated = {
+        place
+        for place, owner in enumerate(owners)
+        if owner.flags is not None and np.any(correlation[place, :place] > REPEATED)
+    }
+    names = {owners[place].name for place in repeated}
+    kept = np.array([place for place in range(len(owners) + 1) if place not in repeated])
+    columns = tuple(column for column in schema.covariates if column.name not in names)
+    return schema.model_copy(update={"covariates": columns}), kept
+
+
+def _selected(sums: Arrays, kept: np.ndarray) -> Arrays:
+    """The sums of some of the columns; the last is the outcome."""
+    own, features = dict(sums), kept[:-1]
+    own |= {"sum": sums["sum"][:, kept], "cross": sums["cross"][:, kept][:, :, kept]}
+    return own | {name: sums[name][..., features] for name in ("mean", "spread", "shape") if name in sums}
 
 
 def _family(descriptions: dict[str, Description], centre: np.ndarray, sums: Arrays, study: Study) -> Family:
@@ -227,12 +284,17 @@ def _refuse(constant: list[str]) -> None:
         )
 
 
-def _refuse_repeated(schema: Schema, sums: Arrays, study: Study) -> None:
+def _correlation(sums: Arrays) -> np.ndarray:
+    """Absolute correlations over all sites, without those of columns with themselves."""
     cross = sums["cross"].sum(axis=0)
     spread = np.sqrt(np.diagonal(cross))
-    correlation = np.abs(cross) / np.outer(spread, spread) - np.eye(len(spread))
+    return np.abs(cross) / np.maximum(np.outer(spread, spread), SMALLEST) - np.eye(len(spread))
+
+
+def _refuse_repeated(schema: Schema, sums: Arrays, study: Study) -> None:
+    correlation = _correlation(sums)
     first, second = sorted(np.unravel_index(np.argmax(correlation), correlation.shape))
-    if correlation[first, second] > 1.0 - 1e-9:
+    if correlation[first, second] > REPEATED:
         names = [*schema.features, f"{study.columns.outcome} (the outcome)"]
         raise DataError(
             "no column may repeat another",

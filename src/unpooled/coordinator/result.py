@@ -70,7 +70,8 @@ class StudyResult:
     lost_sites: dict[str, str] = field(default_factory=dict)
     """Sites that became unreachable, with the reason; they do not contribute to the result."""
     notes: tuple[str, ...] = ()
-    """How the study that was run differs from the study asked, because of the sites' limits; as sentences."""
+    """Who was left out, and how the study that was run differs from the study asked because of the sites'
+    limits; as sentences."""
     rounds: tuple[Round, ...] = ()
     """The rounds of this run; empty for a loaded result."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from unpooled.coordinator import left_out
 from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.checkpoint import Checkpoint, earlier, set_aside, writing
 from unpooled.coordinator.duplicates import leave_out_copies, words
@@ -133,6 +134,8 @@ def study_procedure(study: Study) -> Procedure[Fitted]:
     adopted = yield from ask_each(adoption(plan.study, agreement.schema, agreement.scaling, plan.diagnostics))
     notes = (
         *(() if copies is None else words(copies, study)),
+        *(() if agreement.left_out is None else left_out.words(agreement.left_out)),
+        *_weighted(agreement),
         *plan.notes,
         *_left_out({site: reply.left_out for site, reply in adopted.items()}),
         *_without({site: reply.without_subgroups for site, reply in adopted.items()}),
@@ -153,6 +156,12 @@ def _over_all_sites(fit: Procedure[Fit], stages: Mapping[str, Stage]) -> Procedu
     """A fit without effects by site."""
     found = yield from as_one_site(fit, stages)
     return replace(found, outcomes=found.outcomes.over_all_sites())
+
+
+def _weighted(agreement: Agreement) -> Iterator[str]:
+    if agreement.effective is not None:
+        people = agreement.scaling.people
+        yield f"{people:,} people with sampling weights count as {agreement.effective:,.0f} of equal weight"
 
 
 def _left_out(columns: dict[str, tuple[str, ...]]) -> Iterator[str]:
@@ -243,7 +252,7 @@ def _result(found: Fitted, asked: str, journal: Journal, lost: dict[str, str]) -
         draws=found.fit.draws,
         average_outcomes=found.fit.outcomes.scaled(scaling.outcome_mean, scaling.outcome_sd),
         fit_diagnostics=found.fit.diagnostics,
-        fit_checks=found.fit.checks,
+        fit_checks=(*left_out.checks(found.agreement.left_out), *found.fit.checks),
         calibration=found.fit.calibration,
         noise_of_arms=found.fit.noise_of_arms,
         diagnostic_statistics=found.diagnostics,

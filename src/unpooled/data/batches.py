@@ -12,7 +12,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import IO
@@ -23,7 +23,7 @@ from pyarrow import parquet
 
 from unpooled.data.files import plain, unreadable
 from unpooled.data.stored_columns import require_columns
-from unpooled.data.validation import without_unknown
+from unpooled.data.validation import complete_cases, without_unknown
 from unpooled.errors import DataError
 from unpooled.study import ColumnRoles
 
@@ -48,6 +48,10 @@ class Batches:
     """Rows of the file, of which some may be dropped (`drop_unknown`)."""
     version: tuple[int, int]
     """Size and time of the last change of the file when it was opened."""
+    whole: Batches | None = field(default=None, repr=False)
+    """The batches of all rows, if these are of a part of them."""
+    complete: bool | None = None
+    """Whether only rows without, or only rows with, gaps in incomplete columns are read; None for all."""
 
     @property
     def sizes(self) -> list[int]:
@@ -67,6 +71,11 @@ def in_batches(path: Path, columns: ColumnRoles, *, site: str) -> Batches | None
         return Batches(path, columns, site, file.metadata.num_rows, _version(path))
 
 
+def is_large(path: Path) -> bool:
+    """Whether the file is read in batches."""
+    return path.suffix.lower() == ".parquet" and parquet.read_metadata(path).num_rows > LARGE
+
+
 def frames(table: pd.DataFrame | Batches, names: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
     """All rows of a table, batch by batch; a data frame is a single batch."""
     if isinstance(table, pd.DataFrame):
@@ -74,7 +83,8 @@ def frames(table: pd.DataFrame | Batches, names: Sequence[str] | None = None) ->
         return
     columns = list(table.columns.names if names is None else names)
     unknown = [table.columns.treatment, table.columns.outcome] if table.columns.drop_unknown else []
-    needed = list(dict.fromkeys([*columns, *unknown]))
+    gaps = [] if table.complete is None else table.columns.incomplete
+    needed = list(dict.fromkeys([*columns, *unknown, *gaps]))
     # Buffered, so that a row group is never read as a whole.
     reading = {"buffer_size": 16 * PAGES, "pre_buffer": False}
     with _readable(table.file, table.site), parquet.ParquetFile(table.file, **reading) as file:
@@ -87,9 +97,26 @@ def frames(table: pd.DataFrame | Batches, names: Sequence[str] | None = None) ->
         for part in _regrouped(file.iter_batches(PAGES, columns=needed), table.sizes):
             part.validate(full=True)
             frame = plain(part.select(needed)).to_pandas(ignore_metadata=True)
-            frame = without_unknown(frame, table.columns).loc[:, columns]
+            frame = without_unknown(frame, table.columns)
+            if table.complete is not None:
+                chosen = complete_cases(frame, table.columns) == table.complete
+                frame = frame.loc[chosen].reset_index(drop=True)
+            frame = frame.loc[:, columns]
             if len(frame):
                 yield frame
+
+
+def by_completeness(
+    table: pd.DataFrame | Batches, columns: ColumnRoles
+) -> tuple[pd.DataFrame | Batches, pd.DataFrame | Batches | None]:
+    """The rows that a study keeps, and those that it leaves out because of gaps; None if it leaves out none
+    on principle."""
+    if columns.missing != "complete cases":
+        return table, None
+    if isinstance(table, Batches):
+        return replace(table, whole=table, complete=True), replace(table, whole=table, complete=False)
+    kept = complete_cases(table, columns)
+    return table.loc[kept].reset_index(drop=True), table.loc[~kept].reset_index(drop=True)
 
 
 def whole(table: pd.DataFrame | Batches) -> pd.DataFrame:

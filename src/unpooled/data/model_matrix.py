@@ -9,12 +9,13 @@ import pandas as pd
 
 from unpooled.data.stored_columns import column, level_codes, numbers, require_columns, stored_as
 from unpooled.data.validation import (
-    USE_CAUSAL_FI,
+    LIST_AS_INCOMPLETE,
     require_complete,
     require_finite,
     require_outcome,
     require_storage,
     require_treatment,
+    require_weights,
 )
 from unpooled.errors import DataError
 from unpooled.study import ColumnRoles, ColumnSchema, Schema
@@ -28,6 +29,9 @@ class Arrays:
     treatment: np.ndarray  # [rows], 1.0 = treated
     outcome: np.ndarray | None  # [rows]
     incomplete: np.ndarray  # [rows, features of incomplete columns], NaN where missing
+    gaps: np.ndarray  # [rows, complete covariates], where a missing value was filled
+    weight: np.ndarray | None = None  # [rows], sampling weights as they are in the table
+    cluster: np.ndarray | None = None  # [rows], the place of the cluster among those of the table
 
 
 def encode(frame: pd.DataFrame, columns: ColumnRoles, schema: Schema, *, site: str) -> Arrays:
@@ -38,33 +42,76 @@ def encode(frame: pd.DataFrame, columns: ColumnRoles, schema: Schema, *, site: s
         treatment=_treatment(frame, columns, schema, site),
         outcome=_outcome(frame, columns, site) if has_outcome else None,
         incomplete=encode_incomplete(frame, schema, site=site),
+        gaps=gaps(frame, schema),
+        weight=_weight(frame, columns, site),
+        cluster=_cluster(frame, columns, site),
     )
 
 
 def encode_covariates(frame: pd.DataFrame, columns: ColumnRoles, schema: Schema, *, site: str) -> np.ndarray:
     """The features [rows, features] of the complete covariates."""
-    require_columns([covariate.name for covariate in schema.covariates], frame.columns, site=site)
-    blocks = [_features(column(frame, covariate.name), covariate, site) for covariate in schema.covariates]
+    read = [covariate.name for covariate in schema.covariates if covariate.flags is None]
+    require_columns(read, frame.columns, site=site)
+    blocks = [_covariate(frame, covariate, site) for covariate in schema.covariates]
     return np.concatenate(blocks, axis=1) if blocks else np.empty((len(frame), 0))
+
+
+def _weight(frame: pd.DataFrame, columns: ColumnRoles, site: str) -> np.ndarray | None:
+    if columns.weight is None:
+        return None
+    require_columns([columns.weight], frame.columns, site=site)
+    weight = column(frame, columns.weight)
+    require_weights(weight, site=site)
+    return numbers(weight)
+
+
+def _cluster(frame: pd.DataFrame, columns: ColumnRoles, site: str) -> np.ndarray | None:
+    """The same numbers in every order of the rows: clusters are ordered by name."""
+    if columns.cluster is None:
+        return None
+    require_columns([columns.cluster], frame.columns, site=site)
+    codes, names = level_codes(column(frame, columns.cluster))
+    place = np.empty(len(names), dtype=np.int32)
+    place[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    return place[codes]
+
+
+def gaps(frame: pd.DataFrame, schema: Schema) -> np.ndarray:
+    """Whose value of each complete covariate is missing, and filled by its schema [rows, covariates]."""
+    found = [
+        np.zeros(len(frame), bool) if one.filled is None else column(frame, one.name).isna().to_numpy(bool)
+        for one in schema.covariates
+    ]
+    return np.column_stack(found) if found else np.zeros((len(frame), 0), bool)
+
+
+def _covariate(frame: pd.DataFrame, covariate: ColumnSchema, site: str) -> np.ndarray:
+    if covariate.flags is not None:
+        return column(frame, covariate.flags).isna().to_numpy(np.float64)[:, None]
+    series = column(frame, covariate.name)
+    if covariate.filled is None:
+        return _features(series, covariate, site)
+    return _seen_features(series, covariate, site, covariate.filled)
+
+
+def _seen_features(series: pd.Series, covariate: ColumnSchema, site: str, otherwise: float) -> np.ndarray:
+    """The features of the values that are present, and a number in place of all others."""
+    found, seen = np.full((len(series), len(covariate.features)), otherwise), series.notna().to_numpy(bool)
+    if seen.any():
+        found[seen] = _features(series.loc[seen], covariate, site)
+    return found
 
 
 def encode_incomplete(frame: pd.DataFrame, schema: Schema, *, site: str) -> np.ndarray:
     """The features of the incomplete covariates; all features of a missing value are NaN."""
     require_columns([each.name for each in schema.incomplete], frame.columns, site=site)
-    found = np.full((len(frame), sum(len(each.features) for each in schema.incomplete)), np.nan)
-    start = 0
-    for each in schema.incomplete:
-        series, stop = column(frame, each.name), start + len(each.features)
-        seen = series.notna().to_numpy(dtype=bool)
-        if seen.any():
-            found[seen, start:stop] = _features(series.loc[seen], each, site)
-        start = stop
-    return found
+    blocks = [_seen_features(column(frame, each.name), each, site, np.nan) for each in schema.incomplete]
+    return np.concatenate(blocks, axis=1) if blocks else np.empty((len(frame), 0))
 
 
 def _features(series: pd.Series, covariate: ColumnSchema, site: str) -> np.ndarray:
     require_storage(series, site=site)
-    require_complete(series, site=site, remedy=USE_CAUSAL_FI)
+    require_complete(series, site=site, remedy=LIST_AS_INCOMPLETE)
     if covariate.kind == "categorical":
         return _dummies(series, covariate, site)
     if stored_as(series) == "text":

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from unpooled.data.batches import Batches, in_batches, kept_on_disk
+from unpooled.data.batches import Batches, in_batches, is_large, kept_on_disk
 from unpooled.data.database import read_database, read_database_in_parts
 from unpooled.data.files import expanded, read_file
 from unpooled.data.stored_columns import column, level_names, require_columns
@@ -60,6 +60,17 @@ def read_or_batches(source: Table, columns: ColumnRoles, *, site: str) -> pd.Dat
     if batches is not None:
         return batches
     return without_unknown(read(source, columns, site=site), columns)
+
+
+def read_some(source: Table, columns: ColumnRoles, without: set[str], *, site: str) -> pd.DataFrame | None:
+    """The columns of the study but these, from a table that is in memory or a file that is read whole."""
+    names = tuple(name for name in columns.names if name not in without)
+    if not isinstance(source, pd.DataFrame):
+        stored = _source(source, site)
+        if stored.url is not None or is_large(expanded(Path(stored.path or ""), site)):
+            return None
+    found = read(source, columns, site=site, names=names)
+    return found if {columns.treatment, columns.outcome} & without else without_unknown(found, columns)
 
 
 def _require_rows(frame: pd.DataFrame, site: str) -> None:

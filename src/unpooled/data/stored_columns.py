@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from unpooled.errors import DataError, nearest
+from unpooled.errors import DataError, Problems, nearest
 from unpooled.study import LARGEST_COUNT, ColumnRoles, ColumnSchema, Description
 from unpooled.study.family import Family
 from unpooled.study.schema import Kind, level_name
@@ -24,19 +24,34 @@ def require_columns(names: Iterable[str], present: Iterable[object], *, site: st
     """Refuse a table in which one of the columns is missing or occurs more than once."""
     names, found = list(names), [str(name) for name in present]
     _require_header(names, found, site)
+    problems = Problems()
     for name in names:
-        if name not in found:
-            raise DataError(
-                f"site '{site}' must have the column '{name}'",
-                found=f"no such column among its {len(found)} columns",
-                remedy=closest(name, found),
-            )
-        if found.count(name) > 1:
-            raise DataError(
-                f"site '{site}' must have the column '{name}' only once",
-                found=f"{found.count(name)} columns with this name",
-                remedy="rename or drop all but one of them",
-            )
+        with problems.collected():
+            _require_column(name, found, site)
+    problems.raise_all()
+
+
+def _require_column(name: str, found: list[str], site: str) -> None:
+    if name not in found:
+        raise _about(
+            name,
+            f"site '{site}' must have the column '{name}'",
+            found=f"no such column among its {len(found)} columns",
+            remedy=closest(name, found),
+        )
+    if found.count(name) > 1:
+        raise _about(
+            name,
+            f"site '{site}' must have the column '{name}' only once",
+            found=f"{found.count(name)} columns with this name",
+            remedy="rename or drop all but one of them",
+        )
+
+
+def _about(column: str, expected: str, *, found: str, remedy: str) -> DataError:
+    error = DataError(expected, found=found, remedy=remedy)
+    error.absent = column
+    return error
 
 
 def _require_header(names: list[str], present: list[str], site: str) -> None:

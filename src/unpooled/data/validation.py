@@ -19,27 +19,73 @@ from unpooled.data.stored_columns import (
     require_columns,
     stored_as,
 )
-from unpooled.errors import DataError
+from unpooled.errors import DataError, Problems
 from unpooled.study import ColumnRoles, Description
 
 LARGEST = 1e12  # fourth powers stay far from the limit of float64, and sums keep their precision
 MOST_LEVELS = 50
 LEAVE_EMPTY = "leave missing values empty (a code such as '.' turns the column into text)"
 DROP_UNKNOWN = "drop these rows at the site, or set `drop_unknown = true` under [columns]"
-USE_CAUSAL_FI = "list the column under `incomplete` and use the method causal_fi"
+LIST_AS_INCOMPLETE = (
+    'list the column under `incomplete`, and use the method causal_fi, or set missing = "complete cases" or '
+    '"indicator"'
+)
 
 
 def check(frame: pd.DataFrame, columns: ColumnRoles, *, site: str) -> None:
-    """Refuse a table that the study cannot use; the error names the site, the column and a remedy."""
+    """Refuse a table that the study cannot use; the error names all columns with a problem, each with a
+    remedy."""
     require_columns(columns.names, frame.columns, site=site)
-    _require_rows(len(frame), site)
-    require_treatment(column(frame, columns.treatment), site=site)
-    require_outcome(column(frame, columns.outcome), columns, site=site)
-    for name in columns.covariates:
-        require_complete(column(frame, name), site=site, remedy=USE_CAUSAL_FI)
-        _require_usable(column(frame, name), site)
-    for name in columns.incomplete:
-        _require_usable(column(frame, name), site)
+    check_columns(frame, columns, site=site)
+
+
+def check_columns(frame: pd.DataFrame, columns: ColumnRoles, *, site: str) -> None:
+    """As `check`, for a table that may lack columns."""
+    problems = Problems()
+    with problems.collected():
+        _require_rows(len(frame), site)
+    for name in [name for name in columns.names if name in frame.columns]:
+        with problems.collected():
+            _check_column(column(frame, name), columns, site)
+    problems.raise_all()
+
+
+def _check_column(series: pd.Series, columns: ColumnRoles, site: str) -> None:
+    """Refuse a column that cannot be used in its role."""
+    if series.name == columns.treatment:
+        require_treatment(series, site=site)
+    elif series.name == columns.outcome:
+        require_outcome(series, columns, site=site)
+    elif series.name in columns.covariates:
+        require_complete(series, site=site, remedy=LIST_AS_INCOMPLETE)
+        _require_usable(series, site)
+    elif series.name in columns.incomplete:
+        _require_usable(series, site)
+    elif series.name == columns.weight:
+        require_weights(series, site=site)
+    elif series.name == columns.cluster:
+        require_storage(series, site=site)
+        require_complete(series, site=site, remedy="give every person a cluster, if need be one of their own")
+
+
+def require_weights(weight: pd.Series, *, site: str) -> None:
+    """Require finite numbers above 0, without missing values."""
+    require_storage(weight, site=site)
+    require_complete(weight, site=site, remedy="drop these rows at the site, or give them a weight")
+    if stored_as(weight) != "numbers":
+        raise DataError(
+            f"sampling weight '{weight.name}' must be numeric at site '{site}'",
+            found="text",
+            remedy="recode it as numbers, written with a decimal point",
+        )
+    require_finite(weight, site=site)
+    wrong = int((numbers(weight) <= 0.0).sum())
+    if wrong:
+        raise DataError(
+            f"sampling weight '{weight.name}' must be above 0 at site '{site}'",
+            found=f"{wrong} of {len(weight)} values that are 0 or below",
+            remedy="drop the rows of people who stand for nobody, or correct the weights",
+        )
 
 
 def _require_rows(rows: int, site: str) -> None:
@@ -64,6 +110,14 @@ def without_unknown(frame: pd.DataFrame, columns: ColumnRoles) -> pd.DataFrame:
     if not columns.drop_unknown:
         return frame
     return frame.dropna(subset=[columns.treatment, columns.outcome]).reset_index(drop=True)
+
+
+def complete_cases(frame: pd.DataFrame, columns: ColumnRoles) -> np.ndarray:
+    """Who stays in a study that leaves out people with a missing value of an incomplete column."""
+    if columns.missing != "complete cases":
+        return np.ones(len(frame), dtype=bool)
+    gaps = np.asarray(frame[list(columns.incomplete)].isna(), dtype=bool)
+    return np.asarray(~gaps.any(axis=1))
 
 
 def require_treatment(treatment: pd.Series, *, site: str) -> None:

@@ -50,10 +50,12 @@ def missingness(
     study: Study, sites: Mapping[str, Table] | None = None, *, limits: Limits = NONE
 ) -> Missingness:
     """Summarise missing values with one question to each site, for any method; no row leaves its site."""
-    allowing = study.model_copy(update={"method": study.method.model_copy(update={"name": "causal_fi"})})
+    columns = study.columns.model_copy(update={"missing": "model", "weight": None, "cluster": None})
+    method = study.method.model_copy(update={"name": "causal_fi"})
+    allowing = study.model_copy(update={"method": method, "columns": columns})
     engine = InProcess(open_sites(allowing, sites, limits))
     leave_out_here(study, engine)
-    return of_agreed(run(reach_agreement(study), engine), engine)
+    return of_agreed(run(reach_agreement(allowing), engine), engine)
 
 
 def of_agreed(agreement: Agreement, engine: Engine) -> Missingness:

@@ -21,7 +21,7 @@ from unpooled.diagnostics.overlap import Overlap, overlaps
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.disclosure.reveals import Line, left, reveals
 from unpooled.engines.in_process import InProcess, open_sites
-from unpooled.errors import LimitRefusal
+from unpooled.errors import LimitRefusal, Problems
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.outcome_words import outcome_words
@@ -67,8 +67,13 @@ class Preview:
 def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
     """Run only the agreement rounds, and predict what a complete run would send."""
     method = methods.find(study.method.name)
-    settings = methods.settings_of(method, study.method.settings)
-    opened = open_sites(study, sites, NONE)
+    problems, settings, opened = Problems(), None, {}
+    with problems.collected():
+        settings = methods.settings_of(method, study.method.settings)
+    with problems.collected():
+        opened = open_sites(study, sites, NONE)
+    problems.raise_all()
+    assert settings is not None
     engine = InProcess(opened)
     duplicates = duplicates_of(opened)
     leave_out_here(study, engine)
@@ -93,7 +98,7 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
         refusals,
         plan.notes,
         _codes(opened, study),
-        of_agreed(agreement, engine) if study.columns.incomplete else None,
+        of_agreed(agreement, engine) if study.columns.modelled else None,
         outcome_words(study, agreement.scaling.family),
         duplicates,
     )

@@ -21,7 +21,7 @@ from unpooled.protocol.records import IncompleteColumn, Scaling, SiteSummaries
 from unpooled.protocol.stage import Stage
 from unpooled.site.allowance import budget_of
 from unpooled.site.site import Site
-from unpooled.study import ColumnSchema, Description, Schema, Study, agree
+from unpooled.study import ColumnSchema, Description, Schema, Study, agree, with_indicators
 from unpooled.study.family import resolve
 from unpooled.study.subgroups import Entry, levels_named, listed
 
@@ -102,9 +102,12 @@ def _schema(site: Site, found: Description, subgroups: Mapping[str, Entry]) -> S
         seen.get(name, ColumnSchema(name=name, kind="numeric")) for name in site.columns.incomplete
     )
     columns = tuple(_with_levels(column, subgroups) for column in found.columns)
-    return agree(
-        {site.name: found.model_copy(update={"columns": columns, "incomplete": incomplete})}, site.columns
-    )
+    own = found.model_copy(update={"columns": columns, "incomplete": incomplete})
+    schema = agree({site.name: own}, site.columns)
+    if site.columns.missing != "indicator":
+        return schema
+    # There may be gaps in every column elsewhere, so that all indicators may be needed.
+    return with_indicators(schema, {one.name: (0, 0.0) for one in schema.incomplete}, len(site.frame))
 
 
 def _with_levels(column: ColumnSchema, subgroups: Mapping[str, Entry]) -> ColumnSchema:

@@ -53,11 +53,13 @@ class Size:
 def columns_of(study: Study, size: Size) -> Study:
     """The study with as many covariates as it has features, each of them a number."""
     columns = study.columns
-    complete = len(columns.covariates) if size.features is None else size.features - len(columns.incomplete)
+    flags = len(columns.incomplete) if columns.missing == "indicator" else 0
+    further = len(columns.incomplete) + flags
+    complete = len(columns.covariates) if size.features is None else size.features - further
     if complete < 1:
         raise StudyError(
             "a study needs at least one complete covariate",
-            found=f"{size.features} features, {len(columns.incomplete)} of them incomplete",
+            found=f"{size.features} features, {further} of them incomplete",
             remedy="give more features",
         )
     changed = columns.model_copy(
@@ -75,10 +77,11 @@ def stand_ins(study: Study) -> dict[str, pd.DataFrame]:
     for name in ("first", "second"):
         values = rng.standard_normal((ROWS, len(columns.covariates) + len(columns.incomplete)))
         table = pd.DataFrame(values, columns=[*columns.covariates, *columns.incomplete])
-        for column in columns.incomplete:
+        for column in () if columns.missing == "complete cases" else columns.incomplete:
             table.loc[rng.integers(0, 3, ROWS) == 0, column] = np.nan
         outcome = {"binary": rng.integers(0, 2, ROWS), "count": rng.poisson(2.0, ROWS)}
         table[columns.treatment] = np.arange(ROWS) % 2
         table[columns.outcome] = outcome.get(columns.family, rng.standard_normal(ROWS))
-        tables[name] = table.assign(**{one: np.arange(ROWS) for one in columns.identity})
+        design = [one for one in (columns.weight, columns.cluster) if one is not None]
+        tables[name] = table.assign(**{one: 1 + np.arange(ROWS) for one in (*columns.identity, *design)})
     return tables

@@ -55,12 +55,19 @@ def observed_cells(schema: Schema, incomplete: np.ndarray) -> dict[str, int]:
     return cells
 
 
-def level_cells(columns: tuple[ColumnSchema, ...], covariates: np.ndarray) -> dict[str, int]:
-    """Number of people with each value of each 0/1 feature, and with each categorical reference level."""
-    people, cells, start = len(covariates), {}, 0
-    for column in columns:
-        ones = covariates[:, start : start + len(column.features)].sum(axis=0).astype(int)
+def level_cells(
+    columns: tuple[ColumnSchema, ...], covariates: np.ndarray, gaps: np.ndarray | None = None
+) -> dict[str, int]:
+    """Number of people with each value of each 0/1 feature, and with each categorical reference level.
+
+    People whose value was missing and filled, by column in `gaps`, do not count.
+    """
+    cells, start = {}, 0
+    for place, column in enumerate(columns):
+        features = slice(start, start + len(column.features))
         start += len(column.features)
+        values = covariates[:, features] if gaps is None else covariates[~gaps[:, place], features]
+        people, ones = len(values), values.sum(axis=0).astype(int)
         if column.kind in ("numeric", "count"):
             continue
         cells |= dict(zip(column.features, ones.tolist(), strict=True))

@@ -34,10 +34,18 @@ class Protected(NamedTuple):
     """How many values of each column were clipped."""
 
 
-def protect(values: np.ndarray, groups: np.ndarray, least: float, *, extremes: bool = False) -> Protected:
+def protect(
+    values: np.ndarray,
+    groups: np.ndarray,
+    least: float,
+    *,
+    extremes: bool = False,
+    weight: np.ndarray | None = None,
+) -> Protected:
     """Clip the columns of `values` [n, p] for the groups of people [g, n]; NaN is a missing value.
 
-    With `extremes`, the most extreme values of a column may stay as they are, if nobody dominates.
+    With `extremes`, the most extreme values of a column may stay as they are, if nobody dominates. Sums of
+    people with a `weight` contain each squared deviation as often as the weight says.
 
     >>> flag = np.r_[np.ones(3), np.zeros(37)][:, None]
     >>> protect(flag, np.ones((1, 40), bool), 5.0).left_out.tolist()
@@ -47,23 +55,38 @@ def protect(values: np.ndarray, groups: np.ndarray, least: float, *, extremes: b
     >>> found.left_out.tolist(), found.clipped.tolist(), bool(found.values.max() < 10.0)
     ([False], [8], True)
     """
-    found = [_protect_column(column, groups, least, extremes) for column in values.T]
+    root = np.ones(len(values)) if weight is None else np.sqrt(weight)
+    found = [_protect_column(column, groups, least, extremes, root) for column in values.T]
     clipped = np.column_stack([one for one, _ in found]) if found else values
     changed = np.sum((clipped != values) & ~np.isnan(values), axis=0)
     return Protected(clipped, np.array([left for _, left in found], dtype=bool), changed)
 
 
-def fewest_people(values: np.ndarray, groups: np.ndarray) -> float:
+def capped_weights(weight: np.ndarray, groups: np.ndarray, least: float) -> np.ndarray:
+    """Sampling weights capped so that nobody dominates the sum of their squares in any group [g, n].
+
+    >>> capped_weights(np.array([9.0, 1.0, 1.0, 1.0, 1.0]), np.ones((1, 5), bool), 2.0).round(2).tolist()
+    [1.98, 1.0, 1.0, 1.0, 1.0]
+    """
+    if not least:
+        return weight
+    limits = _limits(weight, groups, least)
+    if limits is None:  # a group of few people, which other limits refuse
+        return np.full_like(weight, weight.min())
+    return np.minimum(weight, np.min(np.where(groups, limits[:, None], np.inf), axis=0, initial=np.inf))
+
+
+def fewest_people(values: np.ndarray, groups: np.ndarray, weight: np.ndarray | None = None) -> float:
     """The smallest number of effective people behind the squares of any column in any group.
 
     >>> fewest_people(np.array([[1.0], [-1.0], [1.0], [-1.0]]), np.ones((1, 4), bool))
     4.0
     """
-    found = [np.inf]
+    root, found = np.ones(len(values)) if weight is None else np.sqrt(weight), [np.inf]
     for column in values.T:
         seen = ~np.isnan(column)
         if np.any(column[seen] != column[seen][:1]):
-            deviation = np.where(seen, np.abs(column - np.nanmedian(column)), 0.0)
+            deviation = np.where(seen, root * np.abs(column - np.nanmedian(column)), 0.0)
             every = np.where(groups, deviation, 0.0)
             every = every[every.max(axis=1) > 0.0]
             found.append(float(_people(every, every.max(axis=1)).min(initial=np.inf)))
@@ -71,7 +94,7 @@ def fewest_people(values: np.ndarray, groups: np.ndarray) -> float:
 
 
 def _protect_column(
-    column: np.ndarray, groups: np.ndarray, least: float, extremes: bool
+    column: np.ndarray, groups: np.ndarray, least: float, extremes: bool, root: np.ndarray
 ) -> tuple[np.ndarray, bool]:
     seen = ~np.isnan(column)
     if not seen.any():
@@ -81,11 +104,11 @@ def _protect_column(
     for _ in range(PASSES):
         before = column
         for centre in _centres(column[seen]):
-            deviation = np.where(seen, np.abs(column - centre), 0.0)
+            deviation = np.where(seen, root * np.abs(column - centre), 0.0)
             limits = _limits(deviation, groups, least)
             if limits is None:
                 return column, True
-            limit = np.min(np.where(groups, limits[:, None], np.inf), axis=0)  # of every person
+            limit = np.min(np.where(groups, limits[:, None], np.inf), axis=0) / root  # of every person
             column = np.clip(column, centre - limit, centre + limit)
         if np.array_equal(before, column, equal_nan=True):
             return column, False

@@ -15,7 +15,7 @@ import pandas as pd
 from unpooled.data import Table
 from unpooled.disclosure.limits import Limits
 from unpooled.engines.secure_sums import Scales, meet, too_large
-from unpooled.errors import StudyError
+from unpooled.errors import Problems, StudyError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
 from unpooled.protocol.fixed_point import Scale
@@ -43,7 +43,12 @@ def open_sites(study: Study, tables: Mapping[str, Table] | None, limits: Limits)
             found="a site with that name",
             remedy="rename the site",
         )
-    return {name: open_site(name, source, study, limits) for name, source in sources.items()}
+    opened, problems = {}, Problems()
+    for name, source in sources.items():
+        with problems.collected():
+            opened[name] = open_site(name, source, study, limits)
+    problems.raise_all()
+    return opened
 
 
 class InProcess:

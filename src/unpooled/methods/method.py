@@ -10,9 +10,10 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from unpooled.disclosure.by_site import Diagnostics, require_typed
-from unpooled.errors import StudyError, nearest
+from unpooled.errors import Problems, StudyError, nearest
 from unpooled.methods.expected import Course
 from unpooled.methods.settings import MethodSettings
 from unpooled.models.calibration import Calibration, NoiseOfArms
@@ -62,6 +63,10 @@ class Method(Protocol[S, C]):
     """A dataclass of the values that all parties share in addition to the settings."""
     takes_incomplete: bool
     """Whether the method uses covariates listed as incomplete."""
+    takes_weights: bool
+    """Whether the method is right if `Rows.present` holds sampling weights."""
+    takes_clusters: bool
+    """Whether the method's errors are by cluster, if `Rows.cluster` names clusters."""
 
     def context(self, settings: S, scaling: Scaling, seed: int) -> C:
         """The method's `Context`, created by the coordinator after the sites have agreed."""
@@ -156,13 +161,22 @@ def settings_of(method: Method[MethodSettings, object], values: Mapping[str, obj
     try:
         return method.Settings.model_validate(values)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        key = str(problem["loc"][0]) if problem["loc"] else "settings"
-        if problem["type"] == "extra_forbidden":
-            remedy = nearest(key, method.Settings.model_fields)
-            raise StudyError("every setting must be known", found=f"setting '{key}'", remedy=remedy) from None
-        if not problem["loc"]:
-            found = problem["msg"].removeprefix("Value error, ")
-            raise StudyError("every setting must have an effect", found=found, remedy="remove it") from None
-        found = f"{key} = {problem['input']!r}: {problem['msg']}"
-        raise StudyError(f"setting '{key}' must be valid", found=found, remedy=f"correct '{key}'") from None
+        found = error.errors(include_url=False)
+    problems = Problems()
+    for one in found:
+        with problems.collected():
+            raise _explained(one, method)
+    problems.raise_all()
+    raise AssertionError("a setting that is not valid has a problem")
+
+
+def _explained(problem: ErrorDetails, method: Method[MethodSettings, object]) -> StudyError:
+    key = str(problem["loc"][0]) if problem["loc"] else "settings"
+    if problem["type"] == "extra_forbidden":
+        remedy = nearest(key, method.Settings.model_fields)
+        return StudyError("every setting must be known", found=f"setting '{key}'", remedy=remedy)
+    if not problem["loc"]:
+        found = problem["msg"].removeprefix("Value error, ")
+        return StudyError("every setting must have an effect", found=found, remedy="remove it")
+    found = f"{key} = {problem['input']!r}: {problem['msg']}"
+    return StudyError(f"setting '{key}' must be valid", found=found, remedy=f"correct '{key}'")

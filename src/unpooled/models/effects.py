@@ -33,7 +33,8 @@ def group_weights(rows: Rows, propensity: Float[Array, " n"] | None = None) -> F
     named = [] if rows.groups is None else list(rows.groups)
     # Propensities may be chosen so that few people overlap.
     overlap = [capped(rows.present * one, rows.least) for one in overlap]
-    return rows.present * jnp.stack([*arms, *overlap, *named])
+    whole = [rows.present * one for one in arms]
+    return jnp.stack([*whole, *overlap, *(rows.present * one for one in named)])
 
 
 def averages(
@@ -50,13 +51,18 @@ def averages(
 
 
 def bootstrap_weights(key: Array, rows: Rows, draws: tuple[int, ...]) -> Float[Array, "*k n"]:
-    """Exponential weights of the people for each draw; a person's do not depend on the padding."""
-    people = rows.present.shape
-    if not draws:
-        return rows.present * jax.random.exponential(key, people)
-    return rows.present * jax.vmap(lambda one: jax.random.exponential(one, people))(
-        jax.random.split(key, *draws)
-    )
+    """Exponential weights of the people, or of their clusters, for each draw; sampling weights come on top.
+
+    A person's do not depend on the padding. With sampling weights w and one exponential weight by cluster,
+    the variance of a mean m is Σ_c (Σ_{i in c} w (y − m))²/(Σ w)², as of independent clusters.
+    """
+    size = rows.present.shape
+
+    def one(key: Array) -> Array:
+        drawn = jax.random.exponential(key, size)
+        return drawn if rows.cluster is None else drawn[rows.cluster]
+
+    return rows.people * (jax.vmap(one)(jax.random.split(key, *draws)) if draws else one(key))
 
 
 def average(

@@ -64,7 +64,8 @@ class Summary(Reply):
 
     reveals: ClassVar[str] = (
         "number of rows; for sums over sites: mean, sd and correlations of the columns, of incomplete "
-        "columns also the number of values present; at this site, if effects by site are part of the study: "
+        "columns also the number of values present, of sampling weights their sum and that of their squares; "
+        "at this site, if effects by site are part of the study: "
         "the number of values present in incomplete columns; if the method compares sites: mean, sd, and "
         "skewness and kurtosis to one decimal, of each covariate"
     )
@@ -85,6 +86,33 @@ class Patterns(Reply):
     patterns: tuple[Pattern, ...]
     withheld_patterns: int
     withheld_rows: int
+
+
+@dataclass(frozen=True)
+class Observed(Reply):
+    """Reveals: for sums over sites, the number and the sum of the values that are present."""
+
+    reveals: ClassVar[str] = (
+        "number of rows; for sums over sites: of each incomplete column, the number of values present and "
+        "their sum"
+    )
+    totals: ClassVar[tuple[str, ...]] = ("sums",)
+    people: int
+    sums: Arrays
+
+
+@dataclass(frozen=True)
+class LeftOutForGaps(Reply):
+    """Reveals: how many people were left out, and how they differ from the others on average."""
+
+    reveals: ClassVar[str] = (
+        "how many people of each arm are left out for missing values, unless that is a small number; for "
+        "sums over sites: of these people, sums of the complete covariates, the treatment and the outcome"
+    )
+    totals: ClassVar[tuple[str, ...]] = ("sums",)
+    arms: dict[str, int | None]
+    """By level of the treatment; None for a number below the site's limit."""
+    sums: Arrays
 
 
 @dataclass(frozen=True)
@@ -511,12 +539,49 @@ class MissingPatterns(Question):
 
     @classmethod
     def concerns(cls, study: Study) -> bool:
-        return bool(study.columns.incomplete)
+        return bool(study.columns.modelled)
 
     def mismatch(self, study: Study) -> str | None:
         if not self.concerns(study):
             return "a question about missing values in a study without incomplete columns"
         return None if self.schema.is_of(study.columns) else "missing values of other columns"
+
+
+@dataclass(frozen=True)
+class SumObserved(Question):
+    """The number and the sum of the values present in incomplete columns, by which gaps are filled."""
+
+    reply: ClassVar[type[Reply]] = Observed
+    schema: Schema
+    repeated_on_resume: ClassVar[bool] = True
+
+    @classmethod
+    def concerns(cls, study: Study) -> bool:
+        return study.columns.missing == "indicator"
+
+    def mismatch(self, study: Study) -> str | None:
+        if not self.concerns(study):
+            return "a question about values that fill gaps in a study that fills none"
+        return None if self.schema.is_of(study.columns) else "sums of other columns"
+
+
+@dataclass(frozen=True)
+class CompareLeftOut(Question):
+    """How do the people who are left out for missing values differ from these means of the others?"""
+
+    reply: ClassVar[type[Reply]] = LeftOutForGaps
+    schema: Schema
+    centre: np.ndarray
+    """Of the complete covariates, the treatment and the outcome."""
+
+    @classmethod
+    def concerns(cls, study: Study) -> bool:
+        return study.columns.missing == "complete cases"
+
+    def mismatch(self, study: Study) -> str | None:
+        if not self.concerns(study):
+            return "a question about people who are left out, in a study that leaves out none"
+        return None if self.schema.is_of(study.columns) else "sums of other columns"
 
 
 @dataclass(frozen=True)

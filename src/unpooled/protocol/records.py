@@ -237,6 +237,9 @@ class Scaling(Record):
     """[site, reference]: mean squared difference of a site's moments (mean, sd, skewness and excess kurtosis
     of each feature, in standard units) from those of the reference sites: all sites, or `REFERENCES`."""
     by_site: SiteSummaries | None = None
+    weight_scale: float = 1.0
+    """By what sampling weights are multiplied: Σw/Σw² over all sites, so that they add up to the effective
+    sample size (Σw)²/Σw²."""
 
     def shared(self) -> Scaling:
         """The scaling as every site receives it."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
@@ -18,7 +19,11 @@ FEWEST_GAPS = 16
 
 
 class Rows(eqx.Module):
-    """The rows of one site. Padding rows have `present` equal to 0 and do not contribute to any sum."""
+    """The rows of one site. Padding rows have `present` equal to 0 and do not contribute to any sum.
+
+    Of people with sampling weights, `present` is the weight, so that every sum is weighted. Where people are
+    counted, `people` is 1 for each of them.
+    """
 
     covariates: Float[Array, "n d"]
     treatment: Float[Array, " n"]
@@ -40,11 +45,18 @@ class Rows(eqx.Module):
     """Further draws of the folds, for methods that repeat their cross-fitting; `fold` is the first draw."""
     groups: Float[Array, "s n"] | None = None
     """1 for the people of each subgroup that the study names, else 0; None if it names none."""
+    cluster: Int[Array, " n"] | None = None
+    """The number of everybody's cluster, from 0; None if each person is a cluster of their own."""
     least: float = eqx.field(static=True, default=0.0)
     """Number of effective people that every sum must exceed; 0 without limits. It is known when a stage is
     compiled, so that programs of sites without limits do not contain what protects the others."""
     per_feature: float = eqx.field(static=True, default=0.0)
     """Fewest people per feature in a group whose products of features are sent; 0 without limits."""
+
+    @property
+    def people(self) -> Float[Array, " n"]:
+        """1 for people, whatever their weight, and 0 for padding."""
+        return (self.present > 0.0).astype(self.present.dtype)
 
     def with_gaps(self) -> Rows:
         """The rows in which a value is missing; all rows if any may have a gap."""
@@ -60,8 +72,9 @@ class Rows(eqx.Module):
         return {name: getattr(self, name) for name in names}
 
     def having(self, by_row: dict[str, Array]) -> Rows:
-        """Other rows of the same site, with these arrays, but no further draws of the folds or subgroups."""
-        return replace(self, **by_row, gaps=None, more_folds=None, groups=None)
+        """Other rows of the same site, with these arrays, but no further draws of the folds, subgroups or
+        clusters."""
+        return replace(self, **by_row, gaps=None, more_folds=None, groups=None, cluster=None)
 
     def own_key(self, key: Array) -> Array:
         """A key of this site's own. All of the salt counts: from draws of known weights, who tries every salt
@@ -104,6 +117,8 @@ def make_rows(
     groups: np.ndarray | None = None,
     per_feature: float = 0.0,
     size: int | None = None,
+    weight: np.ndarray | None = None,
+    cluster: np.ndarray | None = None,
 ) -> Rows:  # fmt: skip
     """Pad to a shared shape with zeros and fold −1; NaN in `incomplete` marks a missing value.
 
@@ -123,7 +138,7 @@ def make_rows(
         covariates=pad(covariates),
         treatment=pad(treatment),
         outcome=pad(outcome),
-        present=pad(np.ones(count)),
+        present=pad(np.ones(count) if weight is None else weight),
         fold=pad(fold.astype(np.int32), -1),
         site=jax.device_put(np.asarray(site)),
         salt=jax.device_put(np.asarray(site if salt is None else salt)),
@@ -132,9 +147,21 @@ def make_rows(
         gaps=_gaps(np.isnan(values)) if size is None else None,
         more_folds=more,
         groups=None if groups is None or len(groups) == 0 else pad(groups.T.astype(float)).T,
+        cluster=None if cluster is None else pad(cluster.astype(np.int32)),
         least=float(least),
         per_feature=float(per_feature),
     )
+
+
+def sums_by_cluster(values: Float[Array, "*k n"], rows: Rows) -> Float[Array, "*k n"]:
+    """The sums of contributions of people over each cluster, at the place of its number; 0 elsewhere.
+
+    Contributions have their weights already, and are 0 for padding. Without clusters they are returned as
+    they are, so that Σ over places of squares is that by person or by cluster.
+    """
+    if rows.cluster is None:
+        return values
+    return jnp.zeros_like(values).at[..., rows.cluster].add(values)
 
 
 def shapes_of_rows(

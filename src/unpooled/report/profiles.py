@@ -61,6 +61,9 @@ def _typical(schema: Schema, scaling: Scaling) -> dict[str, object]:
     """Means of numeric covariates, the most frequent level of others; incomplete columns are missing."""
     mean, place, found = np.asarray(scaling.mean), 0, {}
     for column in schema.covariates:
+        if column.flags is not None:  # nothing is missing
+            place += 1
+            continue
         rates = mean[place : place + len(column.features)]
         place += len(column.features)
         if column.kind == "categorical":

@@ -12,8 +12,9 @@ import numpy as np
 from unpooled.data import encode, frames
 from unpooled.data.stored_columns import column, level_counts
 from unpooled.disclosure.bounds import check_finite, check_parameters
-from unpooled.disclosure.groups import value_cells
-from unpooled.disclosure.limits import check_cells, check_groups, check_rows, smallest_pattern
+from unpooled.disclosure.groups import value_cells, value_counts
+from unpooled.disclosure.limits import Limits, check_cells, check_groups, check_rows, smallest_pattern
+from unpooled.disclosure.protection import capped_weights
 from unpooled.errors import DataError, MessageError, UnpooledError
 from unpooled.maths.missing_patterns import patterns_of, suppressed
 from unpooled.methods import method as methods
@@ -26,6 +27,7 @@ from unpooled.protocol.messages import (
     Ask,
     BlindKeys,
     Centre,
+    CompareLeftOut,
     CountKeys,
     Describe,
     Described,
@@ -38,6 +40,7 @@ from unpooled.protocol.messages import (
     Message,
     Met,
     MissingPatterns,
+    Observed,
     Patterns,
     Question,
     RaiseKeys,
@@ -47,6 +50,7 @@ from unpooled.protocol.messages import (
     Statistics,
     Summarise,
     Summary,
+    SumObserved,
     Together,
     Vjp,
 )
@@ -54,6 +58,7 @@ from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 from unpooled.site.duplicates import answer_about_people
+from unpooled.site.left_out import left_out_for_gaps
 from unpooled.site.profile import Profile
 from unpooled.site.session import Party
 from unpooled.site.site import Adoption, Site, adopt, description, profile_of, table_digest
@@ -118,9 +123,17 @@ def _answer(site: Site, question: Message) -> Reply:
         case Summarise(schema, centre, by_site):
             table = _profile(site, schema)
             check_groups(site.limits, 1 + len(schema.features), (table.people,), folds=0)
-            return _summarise(table, centre, by_site=by_site)
+            return _summarise(table, centre, site.limits, by_site=by_site)
         case MissingPatterns(schema, centre):
             return _missing_patterns(site, schema, centre)
+        case SumObserved(schema):
+            table = _profile(site, schema)
+            own = slice(len(schema.features) + 1, None)
+            return Observed(table.people, {"seen": table.seen[own], "total": (table.seen * table.mean)[own]})
+        case CompareLeftOut(schema, centre):
+            table = _profile(site, schema)
+            _require_centre(centre, np.full(_complete(site, schema) + 2, table.largest.max()))
+            return left_out_for_gaps(site, schema, centre)
         case Adopt():
             table = _profile(site, question.schema)
             require_shapes(question.scaling, table, question.schema, len(question.sites))
@@ -211,6 +224,11 @@ def _require_centre(centre: np.ndarray, largest: np.ndarray) -> None:
         )
 
 
+def _complete(site: Site, schema: Schema) -> int:
+    """The number of features of the covariates without missing values."""
+    return sum(len(one.features) for one in schema.covariates if one.name in site.columns.covariates)
+
+
 def _missing_patterns(site: Site, schema: Schema, centre: np.ndarray) -> Patterns:
     """Sums about the common means by pattern of missing values, for patterns with enough people."""
     _profile(site, schema)
@@ -243,6 +261,8 @@ def _profile(site: Site, schema: Schema) -> Profile:
     names = (*schema.features, site.columns.outcome, *schema.incomplete_features)
     check_cells(site.limits, table.cells)
     check_cells(site.limits, value_cells(names, table.values))
+    if table.weight is not None:
+        check_cells(site.limits, value_cells([site.columns.weight or ""], [value_counts(table.weight)]))
     _refuse_separating(schema, table, site.name)
     return table
 
@@ -258,11 +278,14 @@ def _check_groups(site: Site, question: Adopt) -> None:
         check_groups(site.limits, diagnostic_rounds.features(question.scaling), arms, question.diagnostics)
 
 
-def _summarise(table: Profile, centre: Centre | None, *, by_site: bool) -> Summary:
+def _summarise(table: Profile, centre: Centre | None, limits: Limits, *, by_site: bool) -> Summary:
     width = table.features + 1  # covariates and the outcome; incomplete columns follow
     if centre is None:
         total, present = table.seen * table.mean, table.seen[width:]
         sums: Arrays = {"total": total[:width], "seen": present, "seen_total": total[width:]}
+        if table.weight is not None:
+            weight = capped_weights(table.weight, np.ones((1, table.people), bool), limits.cell)
+            sums["weight"] = np.array([weight.sum(), (weight**2).sum()])
         return Summary(table.people, sums, {"present": present} if by_site else {})
     _require_centre(centre.complete, table.largest[:width])
     _require_centre(centre.incomplete, table.largest[width:])

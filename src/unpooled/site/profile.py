@@ -44,6 +44,8 @@ class Profile(NamedTuple):
     """Number of people with each value of each 0/1 feature, and with observed values."""
     families: frozenset[str]
     """Families that allow all outcomes."""
+    weight: np.ndarray | None
+    """Everybody's sampling weight, in the order of the rows; None without weights."""
 
     @property
     def people(self) -> int:
@@ -99,9 +101,11 @@ def _of_batch(arrays: Arrays, schema: Schema) -> Profile:
         cross=centred.T @ centred,
         values=tuple(map(value_counts, values.T)),
         cells=Counter(
-            level_cells(schema.covariates, arrays.covariates) | observed_cells(schema, arrays.incomplete)
+            level_cells(schema.covariates, arrays.covariates, arrays.gaps)
+            | observed_cells(schema, arrays.incomplete)
         ),
         families=frozenset(family for family in FAMILIES if fits(arrays.outcome, family).all()),
+        weight=arrays.weight,
     )
 
 
@@ -140,6 +144,9 @@ def _merged(parts: Sequence[Profile]) -> Profile:
         values=tuple(_added(counts) for counts in zip(*(part.values for part in parts), strict=True)),
         cells=_total([part.cells for part in parts]),
         families=frozenset.intersection(*(part.families for part in parts)),
+        weight=None
+        if first.weight is None
+        else np.concatenate([part.weight for part in parts if part.weight is not None]),
     )
 
 

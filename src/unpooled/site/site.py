@@ -11,20 +11,24 @@ import numpy as np
 import pandas as pd
 
 from unpooled.data import (
+    Arrays,
     Batches,
     Table,
+    by_completeness,
     check,
+    check_columns,
     check_together,
     describe,
     described_together,
     frames,
     read_or_batches,
+    read_some,
     whole,
 )
 from unpooled.disclosure.limits import NONE, Limits
-from unpooled.disclosure.protection import fewest_people
+from unpooled.disclosure.protection import capped_weights, fewest_people
 from unpooled.disclosure.subgroups import answerable
-from unpooled.errors import MessageError, StudyError
+from unpooled.errors import DataError, MessageError, Problems, StudyError
 from unpooled.maths.streams import stream
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
@@ -63,6 +67,8 @@ class Site:
     """The secrets that are shared with the other sites, for one run."""
     duplicates: Keeper | None = field(default=None, repr=False)
     """By what people who are at other sites are found and left out; None if the study does not."""
+    incomplete: pd.DataFrame | Batches | None = field(default=None, repr=False)
+    """The people who are left out because of missing values, in a study of complete cases."""
     described: Description | None = field(default=None, init=False, repr=False)
     profiled: tuple[Schema, Profile] | None = field(default=None, init=False, repr=False)
     """The last description and profile, for which a table in batches is read as a whole."""
@@ -147,7 +153,9 @@ def adopt(site: Site, question: Adopt) -> Adoption:
         diagnostics=question.diagnostics > 0,
         by_site=question.by_site,
     )
-    table = site.table if all(stage.in_batches for stage in stages.values()) else site.frame
+    # People of a cluster may be in several batches.
+    batched = all(stage.in_batches for stage in stages.values()) and site.columns.cluster is None
+    table = site.table if batched else site.frame
     treatment = profile_of(site, question.schema).treatment
     salt = question.sites.index(site.name) if site.salt is None else site.salt
     drawn = _folds_of(treatment, method.folds(settings), settings.fold_draws, question, salt)
@@ -259,17 +267,21 @@ def _prepared(
         fold, mine, start = everybody.of(people), subgroups[:, people], people.stop
         plain = standardised(arrays, question.scaling)
         groups = fold.groups(arrays.treatment) if limits.cell else np.zeros((0, 0))
-        shielded, left_out = protected(plain, groups, limits.cell, question.schema)
+        weight = None
+        if arrays.weight is not None:
+            weight = capped_weights(question.scaling.weight_scale * arrays.weight, groups, limits.cell)
+        shielded, left_out = protected(plain, groups, limits.cell, question.schema, weight)
 
         def rows(
             values: Standardised,
             fold: Folds = fold,
-            treatment: np.ndarray = arrays.treatment,
+            arrays: Arrays = arrays,
+            weight: np.ndarray | None = weight,
             mine: np.ndarray = mine,
         ) -> Rows:
             return make_rows(
                 values.covariates,
-                treatment,
+                arrays.treatment,
                 values.outcome,
                 fold=fold.drawn[0],
                 site=question.sites.index(site.name),
@@ -280,6 +292,8 @@ def _prepared(
                 groups=mine,
                 per_feature=1.0 / limits.share,
                 size=size,
+                weight=weight,
+                cluster=arrays.cluster,
             )
 
         own = rows(plain)
@@ -289,7 +303,7 @@ def _prepared(
             sent,
             own,
             None if fold.diagnostic is None else with_regressors(sent, fold.diagnostic),
-            fewest_people(every, groups) if limits.cell else np.inf,
+            fewest_people(every, groups, weight) if limits.cell else np.inf,
             left_out,
         )
 
@@ -349,24 +363,65 @@ def further_folds(
 
 def open_site(name: str, source: Table, study: Study, limits: Limits) -> Site:
     """Read and check a site's table, before any study is adopted."""
-    require_complete_columns(study)
-    table = read_or_batches(source, study.columns, site=name)
-    keeper = in_memory(name, study, table)
-    site = Site(name, table, study.columns, limits, party=Party(name, study.hash), duplicates=keeper)
-    parts = []
-    for frame in frames(site.table):
+    require_supported_columns(study)
+    everybody = _read(source, study.columns, name)
+    for frame in frames(everybody):
         check(frame, study.columns, site=name)
-        parts.append(describe(frame, study.columns))
-    site.described = described_together(parts)
-    check_together(site.described, study.columns, site=name)
+    table, incomplete = by_completeness(everybody, study.columns)
+    parts = [describe(frame, study.columns) for frame in frames(table)]
+    if not sum(part.rows for part in parts):
+        raise DataError(
+            f"site '{name}' must have people without missing values",
+            found="a gap in an incomplete column of everybody",
+            remedy='leave the site or the column out, or set missing = "indicator" under [columns]',
+        )
+    described = described_together(parts)
+    check_together(described, study.columns, site=name)
+    keeper, party = in_memory(name, study, table), Party(name, study.hash)
+    site = Site(name, table, study.columns, limits, party=party, duplicates=keeper, incomplete=incomplete)
+    site.described = described
     return site
 
 
-def require_complete_columns(study: Study) -> None:
-    """Refuse incomplete confounders if the method would ignore them silently."""
-    if study.columns.incomplete and not find(study.method.name).takes_incomplete:
-        raise StudyError(
-            f"the method '{study.method.name}' supports complete columns only",
-            found=f"incomplete: {', '.join(study.columns.incomplete)}",
-            remedy="remove these columns, impute them first, or use a method for incomplete columns",
-        )
+def _read(source: Table, columns: ColumnRoles, name: str) -> pd.DataFrame | Batches:
+    """The table; if columns are missing, the error tells what is wrong with the others, too."""
+    problems = Problems()
+    try:
+        return read_or_batches(source, columns, site=name)
+    except DataError as error:
+        problems.found += error.problems
+    absent = {one.absent for one in problems.found if isinstance(one, DataError)}
+    with problems.collected():
+        others = None if "" in absent else read_some(source, columns, absent, site=name)
+        if others is not None:
+            check_columns(others, columns, site=name)
+    problems.raise_all()
+    raise AssertionError("a table without its columns has a problem")
+
+
+def require_supported_columns(study: Study) -> None:
+    """Refuse incomplete confounders, weights or clusters that the method would ignore silently."""
+    method, columns, problems = find(study.method.name), study.columns, Problems()
+    with problems.collected():
+        if columns.modelled and not method.takes_incomplete:
+            raise StudyError(
+                f"the method '{study.method.name}' supports complete columns only",
+                found=f"incomplete: {', '.join(columns.modelled)}",
+                remedy='remove these columns, impute them first, set missing = "complete cases" or '
+                '"indicator" under [columns], or use the method causal_fi',
+            )
+    with problems.collected():
+        if columns.weight is not None and not method.takes_weights:
+            raise StudyError(
+                f"the method '{study.method.name}' does not support sampling weights",
+                found=f"weight = '{columns.weight}'",
+                remedy="use aipw or meta_analysis, or leave out the weights",
+            )
+    with problems.collected():
+        if columns.cluster is not None and not method.takes_clusters:
+            raise StudyError(
+                f"the method '{study.method.name}' takes people as independent, and has no errors by cluster",
+                found=f"cluster = '{columns.cluster}'",
+                remedy="leave out `cluster`; intervals are too narrow then if people of a cluster are alike",
+            )
+    problems.raise_all()

@@ -38,7 +38,11 @@ def standardised(arrays: Arrays, scaling: Scaling) -> Standardised:
 
 
 def protected(
-    plain: Standardised, groups: np.ndarray, least: float, schema: Schema
+    plain: Standardised,
+    groups: np.ndarray,
+    least: float,
+    schema: Schema,
+    weight: np.ndarray | None = None,
 ) -> tuple[Standardised, tuple[str, ...]]:
     """The table with every column protected, and the names of the columns that had to be left out.
 
@@ -46,7 +50,7 @@ def protected(
     """
     if not least:
         return plain, ()
-    outcome = protect(plain.outcome[:, None], groups, least, extremes=True)
+    outcome = protect(plain.outcome[:, None], groups, least, extremes=True, weight=weight)
     lost = float(np.var(plain.outcome) - np.var(outcome.values))
     if outcome.left_out[0] or lost > MOST_LOST * float(np.var(plain.outcome)):
         raise LimitRefusal(
@@ -54,7 +58,9 @@ def protected(
             found="an arm, or a fold of an arm, in which few people have most of the outcome",
             remedy="use another scale of the outcome, such as its logarithm, or leave this site out",
         )
-    complete, incomplete = (protect(part, groups, least) for part in (plain.covariates, plain.incomplete))
+    complete, incomplete = (
+        protect(part, groups, least, weight=weight) for part in (plain.covariates, plain.incomplete)
+    )
     names = np.array([*schema.features, *schema.incomplete_features])
     left_out = names[np.concatenate([complete.left_out, incomplete.left_out])]
     return Standardised(
@@ -111,6 +117,7 @@ def check_scaling(scaling: Scaling, table: Profile) -> None:
     sds = (scaling.sd, scaling.incomplete_sd, np.array([scaling.outcome_sd]))
     parts = (scaling.mean, scaling.incomplete_mean, scaling.correlation, scaling.site_distances, *sds)
     finite = all(np.all(np.isfinite(part)) for part in parts) and all(np.all(part > 0.0) for part in sds)
+    finite = finite and 0.0 < scaling.weight_scale < np.inf
     if finite and _moderate(scaling, table):
         diagonal = np.diagonal(scaling.correlation)
         symmetric = np.allclose(scaling.correlation, scaling.correlation.T, atol=1e-6)

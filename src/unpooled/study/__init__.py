@@ -2,7 +2,7 @@
 
 from unpooled.study.columns import ColumnRoles
 from unpooled.study.file import read_study, study_template
-from unpooled.study.schema import LARGEST_COUNT, ColumnSchema, Description, Schema, agree
+from unpooled.study.schema import LARGEST_COUNT, ColumnSchema, Description, Schema, agree, with_indicators
 from unpooled.study.study import ALL_SITES, Privacy, Source, Study
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "agree",
     "read_study",
     "study_template",
+    "with_indicators",
 ]

@@ -9,6 +9,19 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from unpooled.study.family import AskedFamily
 
 
+def flag_name(column: str) -> str:
+    """The name of the 0/1 covariate that says whose value of a column is missing.
+
+    >>> flag_name("bmi")
+    'bmi missing'
+    """
+    return f"{column} missing"
+
+
+Missing = Literal["model", "complete cases", "indicator"]
+"""What is done about missing values of the incomplete columns."""
+
+
 class ColumnRoles(BaseModel):
     """The columns of a study and their roles.
 
@@ -23,7 +36,20 @@ class ColumnRoles(BaseModel):
         The confounders: everything that influences both treatment and outcome. Numbers or text, at least one
         column, and no missing values.
     incomplete : sequence of str, or str, default=()
-        Confounders with missing values. Only the method ``causal_fi`` can use them.
+        Confounders with missing values. `missing` says what is done about them.
+    missing : {"model", "complete cases", "indicator"}, default="model"
+        What is done about missing values of the columns in `incomplete`. "model" leaves them to the method;
+        only ``causal_fi`` has a model of them. "complete cases" leaves out people with a missing value.
+        "indicator" puts the mean of the column over all sites, or the first level, in place of a missing
+        value, and adds a 0/1 covariate ``"NAME missing"``.
+    weight : str, optional
+        The column with sampling weights: numbers above 0, of the same meaning at every site. How many people
+        of the population a person stands for, up to a factor. Methods that do not support weights refuse
+        them.
+    cluster : str, optional
+        The column with the cluster of each person, such as a ward or a household. People of different sites
+        are never in the same cluster. Methods whose errors assume that people are independent refuse
+        clusters.
     id : str or sequence of str, optional
         The column, or columns, that identify a person at every site, such as a national number. With it, a
         person who is at several sites is counted once (see `Privacy`). The values are never sent.
@@ -57,6 +83,9 @@ class ColumnRoles(BaseModel):
     outcome: str = Field(min_length=1)
     covariates: tuple[str, ...] = Field(min_length=1)
     incomplete: tuple[str, ...] = ()
+    missing: Missing = "model"
+    weight: str | None = Field(default=None, min_length=1)
+    cluster: str | None = Field(default=None, min_length=1)
     id: str | tuple[str, ...] | None = None
     id_check: Literal["mod11", "luhn"] | None = None
     treated: str | int | float | bool | None = None
@@ -89,7 +118,21 @@ class ColumnRoles(BaseModel):
             raise ValueError(f"units are given for columns that have no role: {', '.join(unknown)}")
         if self.id_check is not None and len(self.identity) != 1:
             raise ValueError("`id_check` needs an `id` of one column")
+        if self.missing != "model" and not self.incomplete:
+            raise ValueError(f'missing = "{self.missing}" needs columns in `incomplete`')
+        flags = [flag_name(name) for name in self.incomplete if self.missing == "indicator"]
+        if taken := sorted(set(flags) & set(names)):
+            raise ValueError(f"a column may not have the name of an indicator that is added: {taken[0]}")
         return self
+
+    @property
+    def modelled(self) -> tuple[str, ...]:
+        """The columns whose missing values the method itself deals with.
+
+        >>> ColumnRoles(treatment="w", outcome="y", covariates=["x"], incomplete="u").modelled
+        ('u',)
+        """
+        return self.incomplete if self.missing == "model" else ()
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -103,7 +146,8 @@ class ColumnRoles(BaseModel):
     @property
     def names(self) -> tuple[str, ...]:
         """Every column that the study reads, beginning with treatment and outcome."""
-        return (self.treatment, self.outcome, *self.covariates, *self.incomplete, *self.identity)
+        design = [name for name in (self.weight, self.cluster) if name is not None]
+        return (self.treatment, self.outcome, *self.covariates, *self.incomplete, *self.identity, *design)
 
     @property
     def outcome_unit(self) -> str:

@@ -6,7 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from unpooled.errors import StudyError, nearest
+from unpooled.errors import Problems, StudyError, nearest
 from unpooled.study.study import Source, Study
 
 SECTIONS = ("study", "columns", "subgroups", "privacy", "method", "sites")
@@ -28,7 +28,10 @@ treatment = "treatment"         # 0 = control, 1 = treated
 # treated = "drug"              # the treated level; required if the two levels are not 0 and 1
 outcome = "outcome"
 covariates = ["age", "sex"]     # everything that influences both treatment and outcome; no missing values
-# incomplete = ["smoking"]      # covariates with missing values (method causal_fi)
+# incomplete = ["smoking"]      # covariates with missing values
+# missing = "complete cases"    # leave out people with gaps in them, or "indicator"; by default causal_fi
+# weight = "survey_weight"      # sampling weights, of the same meaning at every site
+# cluster = "ward"              # methods without errors by cluster refuse it
 # drop_unknown = true           # leave out people whose treatment or outcome is missing
 # id = "nhs_number"             # identifies people, or a list of columns: a person at two sites counts once
 # id_check = "mod11"            # the rule of the id's last digit: "mod11" (NHS numbers) or "luhn"
@@ -99,15 +102,21 @@ def read_study(path: str | Path) -> Study:
     """
     path = Path(path)
     content = _parse(_text(path), path)
-    _require_known(content, SECTIONS, "the study file")
     general = content.get("study", {})
     if not isinstance(general, dict):
         raise StudyError(
             "'study' must be a section", found="a single value", remedy="write [study] on a line of its own"
         )
-    _require_known(general, STUDY_KEYS, "[study]")
-    rest = {key: value for key, value in content.items() if key != "study"}
-    study = Study(**{"diagnostics": True, **general}, **rest)
+    problems = Problems()
+    with problems.collected():
+        _require_known(content, SECTIONS, "the study file")
+    with problems.collected():
+        _require_known(general, STUDY_KEYS, "[study]")
+    known = {key: value for key, value in general.items() if key in STUDY_KEYS}
+    rest = {key: value for key, value in content.items() if key in SECTIONS and key != "study"}
+    with problems.collected():
+        study = Study(**{"diagnostics": True, **known}, **rest)
+    problems.raise_all()
     folder = path.absolute().parent
     sites = {name: resolved(source, folder, name) for name, source in study.sites.items()}
     return study.model_copy(update={"sites": sites})
@@ -144,13 +153,16 @@ def _parse(text: str, path: Path) -> dict[str, object]:
 
 
 def _require_known(given: dict[str, object], known: tuple[str, ...], place: str) -> None:
+    problems = Problems()
     for key in given:
-        if key not in known:
-            raise StudyError(
-                "every section and key of a study file must be known",
-                found=f"unknown '{key}' in {place}",
-                remedy=nearest(key, known),
-            )
+        with problems.collected():
+            if key not in known:
+                raise StudyError(
+                    "every section and key of a study file must be known",
+                    found=f"unknown '{key}' in {place}",
+                    remedy=nearest(key, known),
+                )
+    problems.raise_all()
 
 
 def resolved(source: Source, folder: Path, site: str) -> Source:

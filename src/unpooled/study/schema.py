@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from unpooled.errors import DataError, SchemaError
-from unpooled.study.columns import ColumnRoles
+from unpooled.errors import DataError, Problems, SchemaError
+from unpooled.study.columns import ColumnRoles, flag_name
 from unpooled.study.family import Family
 
 Kind = Literal["numeric", "binary", "categorical", "count"]
@@ -24,6 +24,10 @@ class ColumnSchema(BaseModel):
     name: str
     kind: Kind
     levels: tuple[str, ...] = ()
+    filled: float | None = Field(default=None, allow_inf_nan=False)
+    """What every feature of this column has in place of a missing value; None if no value may be missing."""
+    flags: str | None = None
+    """The column whose missing values this 0/1 column marks; None for a column of the table."""
 
     @model_validator(mode="after")
     def _levels_of_categories(self) -> ColumnSchema:
@@ -68,11 +72,22 @@ class Schema(BaseModel):
     incomplete: tuple[ColumnSchema, ...] = ()
 
     def is_of(self, columns: ColumnRoles) -> bool:
-        """Whether this schema is about the covariates of these roles, in their order."""
-        complete, incomplete = (
-            tuple(one.name for one in part) for part in (self.covariates, self.incomplete)
-        )
-        return complete == columns.covariates and incomplete == columns.incomplete
+        """Whether this schema is about the covariates of these roles, in their order.
+
+        With indicators it is, too, before the sites know which values to put in place of missing ones.
+        """
+        read = tuple(one.name for one in self.covariates if one.flags is None)
+        flags = [(one.flags, one.kind, one.filled) for one in self.covariates if one.flags is not None]
+        filled = {one.name for one in self.covariates if one.filled is not None}
+        incomplete = tuple(one.name for one in self.incomplete)
+        indicators = columns.missing == "indicator"
+        if not flags and not filled and incomplete == columns.incomplete and read == columns.covariates:
+            return bool(columns.modelled) or not incomplete or indicators
+        if columns.modelled or incomplete or read != (*columns.covariates, *columns.incomplete):
+            return False
+        allowed = set(columns.incomplete) if indicators else set()
+        marks = [name for name, kind, fill in flags if kind == "binary" and fill is None]
+        return len(marks) == len(flags) == len(set(marks)) and set(marks) <= allowed and filled <= allowed
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -94,13 +109,47 @@ def agree(descriptions: Mapping[str, Description], columns: ColumnRoles) -> Sche
         site: {column.name: column for column in (*d.columns, *d.incomplete)}
         for site, d in descriptions.items()
     }
-    control, treated = _arms(descriptions, columns)
-    return Schema(
-        covariates=tuple(_merge(name, by_site) for name in columns.covariates),
-        control=control,
-        treated=treated,
-        incomplete=tuple(_merge(name, by_site) for name in columns.incomplete),
-    )
+    problems, control, treated = Problems(), "", ""
+    with problems.collected():
+        control, treated = _arms(descriptions, columns)
+    found: dict[str, ColumnSchema] = {}
+    for name in (*columns.covariates, *columns.incomplete):
+        with problems.collected():
+            found[name] = _merge(name, by_site)
+    problems.raise_all()
+    complete = tuple(found[name] for name in columns.covariates)
+    incomplete = tuple(found[name] for name in columns.incomplete)
+    if columns.missing == "complete cases":
+        complete, incomplete = (*complete, *map(_as_covariate, incomplete)), ()
+    return Schema(covariates=complete, control=control, treated=treated, incomplete=incomplete)
+
+
+def _as_covariate(column: ColumnSchema) -> ColumnSchema:
+    """An incomplete column without missing values; counts among covariates are numbers."""
+    return column.model_copy(update={"kind": "numeric"}) if column.kind == "count" else column
+
+
+def with_indicators(schema: Schema, seen: Mapping[str, tuple[int, float]], people: int) -> Schema:
+    """The schema with the incomplete columns among the covariates, followed by 0/1 columns of their gaps.
+
+    `seen` has the number and the mean of the values that are present of each column. Numbers get the mean in
+    place of a missing value; 0/1 columns and categories get 0, so that with the 0/1 column "missing" is one
+    more level.
+    """
+    columns = [_as_covariate(column) for column in schema.incomplete]
+    gaps = {column.name for column in columns if seen[column.name][0] < people}
+    filled = [
+        column.model_copy(update={"filled": seen[column.name][1] if column.kind == "numeric" else 0.0})
+        if column.name in gaps
+        else column
+        for column in columns
+    ]
+    flags = [
+        ColumnSchema(name=flag_name(one.name), kind="binary", flags=one.name)
+        for one in columns
+        if one.name in gaps
+    ]
+    return schema.model_copy(update={"covariates": (*schema.covariates, *filled, *flags), "incomplete": ()})
 
 
 def _merge(name: str, by_site: Mapping[str, Mapping[str, ColumnSchema]]) -> ColumnSchema:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
-from unpooled.errors import StudyError, nearest
+from unpooled.errors import Problems, StudyError, nearest
 from unpooled.study.columns import ColumnRoles
 from unpooled.study.subgroups import Entry, check_subgroups
 
@@ -145,7 +148,20 @@ class Study(BaseModel):
         The confounders: everything that influences both treatment and outcome. Numbers or text, at least one
         column, and no missing values.
     incomplete : sequence of str, or str, default=()
-        Confounders with missing values. Only the method ``causal_fi`` can use them.
+        Confounders with missing values. `missing` says what is done about them.
+    missing : {"model", "complete cases", "indicator"}, default="model"
+        What is done about missing values of the columns in `incomplete`. "model" leaves them to the method;
+        only ``causal_fi`` has a model of them. "complete cases" leaves out people with a missing value.
+        "indicator" puts the mean of the column over all sites, or the first level, in place of a missing
+        value, and adds a 0/1 covariate ``"NAME missing"``.
+    weight : str, optional
+        The column with sampling weights: numbers above 0, of the same meaning at every site. How many people
+        of the population a person stands for, up to a factor. Methods that do not support weights refuse
+        them.
+    cluster : str, optional
+        The column with the cluster of each person, such as a ward or a household. People of different sites
+        are never in the same cluster. Methods whose errors assume that people are independent refuse
+        clusters.
     id : str or sequence of str, optional
         The column, or columns, that identify a person at every site, such as a national number. With it, a
         person who is at several sites is counted once (see `Privacy`). The values are never sent.
@@ -315,24 +331,43 @@ _SECTIONS = {
 
 
 def explain(error: ValidationError) -> StudyError:
-    """Turn the first problem that pydantic found into an error message with a remedy."""
-    problems = error.errors(include_url=False, include_input=False)
-    # A misspelt key is also a missing one: report the unknown key first, with a suggestion.
-    problem = min(problems, key=lambda one: one["type"] != "extra_forbidden")
-    where = [str(part) for part in problem["loc"]]
+    """Turn the problems that pydantic found into one error message, each with a remedy."""
+    found = error.errors(include_url=False, include_input=False)
+    unknown = [one for one in found if one["type"] == "extra_forbidden"]
+    others = [one for one in found if one["type"] != "extra_forbidden" and not _misspelt(one, unknown)]
+    problems = Problems()
+    for one in (*unknown, *others):
+        with problems.collected():
+            raise _explained(one["type"], [str(part) for part in one["loc"]], one["msg"])
+    try:
+        problems.raise_all()
+    except StudyError as together:
+        return together
+    raise error
+
+
+def _misspelt(problem: ErrorDetails, unknown: Sequence[ErrorDetails]) -> bool:
+    """Whether a key is missing because one that is not known is probably its misspelling."""
+    given = [str(one["loc"][-1]) for one in unknown]
+    return problem["type"] == "missing" and bool(
+        get_close_matches(str(problem["loc"][-1]), given, n=1, cutoff=0.6)
+    )
+
+
+def _explained(kind: str, where: list[str], message: str) -> StudyError:
     place = ".".join(where) or "study"
-    if problem["type"] == "extra_forbidden":
+    if kind == "extra_forbidden":
         known = _SECTIONS.get(where[0] if len(where) > 1 else "", set())
         return StudyError(
             "every key of a study must be known",
             found=f"unknown key '{where[-1]}' in {'.'.join(where[:-1]) or 'the study'}",
             remedy=nearest(where[-1], known),
         )
-    if problem["type"] == "missing":
+    if kind == "missing":
         return StudyError(
             f"the study must give '{where[-1]}'",
             found=f"no '{place}'",
             remedy="`unpooled new study.toml` writes a study file that explains every key",
         )
-    message = problem["msg"].removeprefix("Value error, ")
-    return StudyError(f"'{place}' must be valid", found=message, remedy=f"correct '{place}' and run again")
+    found = message.removeprefix("Value error, ")
+    return StudyError(f"'{place}' must be valid", found=found, remedy=f"correct '{place}' and run again")

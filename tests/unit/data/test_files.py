@@ -26,7 +26,7 @@ CSV = "age,sex,y,w,extra\n50.5,f,1.5,0,7\n61,m,0.25,1,7\n44,f,2,1,7\n"
 def refusal(source: object) -> str:
     with pytest.raises(DataError) as caught:
         read(source, COLUMNS, site="north")  # pyright: ignore[reportArgumentType]
-    assert "site 'north'" in caught.value.expected
+    assert all("site 'north'" in one.expected for one in caught.value.problems)
     return str(caught.value)
 
 
@@ -135,7 +135,7 @@ def test_a_missing_column_is_named_with_the_closest_one() -> None:
 
 def test_a_wide_table_is_not_listed_in_full() -> None:
     wide = pd.DataFrame({f"zz{number}": [1] for number in range(500)})
-    assert len(refusal(wide)) < 300
+    assert len(refusal(wide)) < 300 * len(COLUMNS.names)  # each of the study's columns is missing
 
 
 def test_a_column_that_occurs_twice_is_refused(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ class AIPWMethod:
     Settings = AIPWSettings
     Context = AIPWContext
     takes_incomplete = False
+    takes_weights = True
+    takes_clusters = False
 
     def context(self, settings: AIPWSettings, scaling: Scaling, seed: int) -> AIPWContext:
         return context_of(scaling)

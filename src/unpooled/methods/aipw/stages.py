@@ -302,7 +302,7 @@ def _weight_sums(chance: Array, clipped: Array, rows: Rows) -> dict[str, Array]:
     arms, weight = _weights(chance, rows)
     return {
         "clipped": _count(clipped, rows),
-        "arms": arms.sum(axis=1),
+        "arms": (arms > 0.0).sum(axis=1).astype(float),
         "weight": weight.sum(axis=1),
         "weight_squares": (weight**2).sum(axis=1),
     }
@@ -310,7 +310,7 @@ def _weight_sums(chance: Array, clipped: Array, rows: Rows) -> dict[str, Array]:
 
 def _count(clipped: Array, rows: Rows) -> Float[Array, ""]:
     """How many propensities were clipped; with limits, none or all if they, or the others, are few."""
-    found, everybody = rows.present @ clipped, rows.present.sum()
+    found, everybody = rows.people @ clipped, rows.people.sum()
     if not rows.least:
         return found
     return jnp.where(found <= rows.least, 0.0, jnp.where(everybody - found <= rows.least, everybody, found))

@@ -34,6 +34,8 @@ class CausalFIMethod:
     Settings = CausalFISettings
     Context = CausalFIContext
     takes_incomplete = True
+    takes_weights = False
+    takes_clusters = False
 
     def context(self, settings: CausalFISettings, scaling: Scaling, seed: int) -> CausalFIContext:
         return CausalFIContext(

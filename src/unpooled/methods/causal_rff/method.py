@@ -56,6 +56,8 @@ class CausalRFFMethod:
     Settings = CausalRFFSettings
     Context = CausalRFFContext
     takes_incomplete = False
+    takes_weights = False
+    takes_clusters = False
 
     def context(self, settings: CausalRFFSettings, scaling: Scaling, seed: int) -> CausalRFFContext:
         _require_people(settings, scaling.people)

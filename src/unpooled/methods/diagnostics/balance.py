@@ -70,7 +70,7 @@ def regressors(scaling: Scaling, names: tuple[str, ...] = ()) -> Regressors:
 
 def with_regressors(rows: Rows, fold: np.ndarray) -> Rows:
     """The same people with the regressors as covariates and the given folds."""
-    missing = rows.present[:, None] * (1.0 - rows.seen)
+    missing = rows.people[:, None] * (1.0 - rows.seen)
     extra = len(rows.present) - len(fold)
     return Rows(
         covariates=jnp.concatenate([rows.covariates, rows.incomplete * rows.seen, missing], axis=1),
@@ -82,6 +82,7 @@ def with_regressors(rows: Rows, fold: np.ndarray) -> Rows:
         salt=rows.salt,
         incomplete=rows.incomplete[:, :0],
         seen=rows.seen,
+        cluster=rows.cluster,
         least=rows.least,
     )
 
@@ -116,8 +117,8 @@ class Balance(Stage):
     def of_batch(self, parameters: Parameters, rows: Rows) -> Statistics:
         chance = propensity(parameters.per_site["treatment"], rows, rows.fold)
         clipped = jnp.clip(chance, self.trim, 1.0 - self.trim)
-        arms = rows.present * jnp.stack([1.0 - rows.treatment, rows.treatment])
-        weight = capped(arms / jnp.stack([1.0 - clipped, clipped]), rows.least)
+        arms = rows.people * jnp.stack([1.0 - rows.treatment, rows.treatment])
+        weight = capped(rows.present * arms / jnp.stack([1.0 - clipped, clipped]), rows.least)
         values, known = _known(rows)
         sums = {"people": arms @ known, "sum": arms @ (known * values), "square": arms @ (known * values**2)}
         weighted = {"weight": weight @ known, "weighted": weight @ (known * values)}

@@ -48,6 +48,8 @@ class FedCIMethod:
     Settings = FedCISettings
     Context = FedCIContext
     takes_incomplete = False
+    takes_weights = False
+    takes_clusters = False
 
     def context(self, settings: FedCISettings, scaling: Scaling, seed: int) -> FedCIContext:
         every = interval(scaling.sites, scaling.people)

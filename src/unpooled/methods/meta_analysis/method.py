@@ -36,6 +36,8 @@ class MetaAnalysisMethod:
     Settings = MetaAnalysisSettings
     Context = AIPWContext
     takes_incomplete = False
+    takes_weights = True
+    takes_clusters = False
 
     def context(self, settings: MetaAnalysisSettings, scaling: Scaling, seed: int) -> AIPWContext:
         return context_of(scaling)
