@@ -14,7 +14,8 @@ These are the efficient scores (Hirano, Imbens and Ridder 2003; Crump et al. 200
 to first order, if e or μ do. For means with inverse-propensity weights, d = 1(w = a)·h(e)/e_a and s = dy.
 
 Contributions have the axes [q, r, n]: r means share the weights d [q, n]. Products of u = s − dm are the
-covariances; with those of u and d, and of d and d, they can be told about other means.
+covariances; with those of u and d, and of d and d, they can be told about other means. With sampling weights,
+s and d are multiplied by them. With clusters, products are of sums over each cluster.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from jaxtyping import Array, Float
 from unpooled.disclosure.effective_people import capped
 from unpooled.maths.linear_algebra import pack, unpack
 from unpooled.protocol.records import Arrays
-from unpooled.protocol.rows import Rows
+from unpooled.protocol.rows import Rows, sums_by_cluster
 
 SYMMETRIC = ("products", "noise", "weights")
 """Sums that are symmetric matrices."""
@@ -54,10 +55,10 @@ def groups_of(rows: Rows, chance: Float[Array, " n"], *, adjusted: bool, named: 
     own, expected = [everybody], [everybody]
     if adjusted:
         # Propensities may be chosen so that few people overlap.
-        own += [w, 1.0 - w, capped(rows.present * (w - chance) ** 2, rows.least)]
+        own += [w, 1.0 - w, capped(rows.people * (w - chance) ** 2, rows.least)]
         expected += [chance, 1.0 - chance, chance * (1.0 - chance)]
     if named and rows.groups is not None:
-        people = (rows.groups * rows.present).sum(axis=1, keepdims=True)
+        people = (rows.groups * rows.people).sum(axis=1, keepdims=True)
         others = list(rows.groups * (people > rows.least))
         own, expected = [*own, *others], [*expected, *others]
     return Groups(rows.present * jnp.stack(own), rows.present * jnp.stack(expected))
@@ -74,6 +75,7 @@ def quotients(total: Float[Array, "q r n"], weight: Float[Array, "q n"], rows: R
     sizes = weight.sum(axis=-1)
     mean = total.sum(axis=-1) / _positive(sizes)[:, None]
     apart = (total - mean[..., None] * weight[:, None]).reshape(-1, weight.shape[-1])
+    apart, weight = sums_by_cluster(apart, rows), sums_by_cluster(weight, rows)
     return {
         "people": (weight > 0.0).sum(axis=-1).astype(float),
         "weight": sizes,
@@ -85,7 +87,7 @@ def quotients(total: Float[Array, "q r n"], weight: Float[Array, "q n"], rows: R
 
 
 def products(values: Float[Array, "j n"], rows: Rows, block: int) -> Float[Array, "j j"]:
-    """Σ v_j v_k. With limits, no product of two rests on few people; its terms are capped.
+    """Σ v_j v_k of people or, as in `quotients`, of clusters. With limits, no product of two rests on few people; its terms are capped.
 
     A site with few people sends only products within blocks of the matrix.
     """
@@ -93,7 +95,7 @@ def products(values: Float[Array, "j n"], rows: Rows, block: int) -> Float[Array
     if not rows.least:
         return found
     place = np.arange(len(values))
-    enough = rows.present.sum() >= rows.per_feature * len(values)
+    enough = rows.people.sum() >= rows.per_feature * len(values)
     found = jnp.where(enough | (place[:, None] // block == place // block), found, 0.0)
     return jnp.where(place[:, None] == place, jnp.sum(values**2, axis=1), found)
 

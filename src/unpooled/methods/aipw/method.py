@@ -37,7 +37,7 @@ class AIPWMethod:
     Context = AIPWContext
     takes_incomplete = False
     takes_weights = True
-    takes_clusters = False
+    takes_clusters = True
 
     def context(self, settings: AIPWSettings, scaling: Scaling, seed: int) -> AIPWContext:
         return context_of(scaling)

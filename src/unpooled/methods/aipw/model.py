@@ -91,6 +91,7 @@ def scores_of_everybody(own: Arrays) -> Arrays:
     """The sums of the scores of the average effect over everybody, from those of all groups."""
     return {
         "people": own["people"][..., 0],
+        "weight": own["weight"][..., 0],
         "mean": own["mean"][..., 0, 0],
         "squares": own["products"][..., 0],
         "noise": own["noise"][..., 0],
@@ -99,8 +100,7 @@ def scores_of_everybody(own: Arrays) -> Arrays:
 
 def of_scores(sums: Arrays) -> Estimates:
     """The mean of the doubly robust scores, and its standard error."""
-    people = sums["people"]
-    return Estimates(sums["mean"], np.sqrt(sums["squares"] / people / np.maximum(people - 1.0, 1.0)))
+    return Estimates(sums["mean"], _standard_error(sums, "squares"))
 
 
 def of_residuals(sums: Arrays) -> Estimates:
@@ -108,17 +108,24 @@ def of_residuals(sums: Arrays) -> Estimates:
 
     How their effects differ from each other is then no error; the regressions are taken as known.
     """
+    return Estimates(sums["mean"], _standard_error(sums, "noise"))
+
+
+def _standard_error(sums: Arrays, squares: str) -> np.ndarray:
+    """√(Σ(wu)² n/(n − 1))/Σw for n people, or clusters, whose sampling weights w are 1 if there are none."""
     people = sums["people"]
-    return Estimates(sums["mean"], np.sqrt(sums["noise"] / people / np.maximum(people - 1.0, 1.0)))
+    return np.sqrt(sums[squares] * people / np.maximum(people - 1.0, 1.0)) / sums["weight"]
 
 
 def stacked_scores(sums: Arrays) -> Arrays:
     """The sums of all people as one table, with deviations from the common mean; sites are along the first
     axis."""
-    people, total = sums["people"], sums["people"].sum(axis=0)
-    mean = np.sum(people * sums["mean"], axis=0) / total
-    squares = np.sum(sums["squares"] + people * (sums["mean"] - mean) ** 2, axis=0)
-    return {"people": total, "mean": mean, "squares": squares}
+    people, weight = sums["people"].sum(axis=0), sums["weight"].sum(axis=0)
+    mean = np.sum(sums["weight"] * sums["mean"], axis=0) / weight
+    # Of weights that are not all 1, Σw² at a site is taken to be (Σw)²/n.
+    between = sums["weight"] ** 2 / sums["people"] * (sums["mean"] - mean) ** 2
+    squares = np.sum(sums["squares"] + between, axis=0)
+    return {"people": people, "weight": weight, "mean": mean, "squares": squares}
 
 
 def weights_of_everybody(own: Arrays) -> Arrays:

@@ -26,7 +26,7 @@ from unpooled.methods.aipw.group_sums import (
 from unpooled.models.outcome_family import STEEPEST, Family, Gaussian, Logit
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
-from unpooled.protocol.rows import Rows
+from unpooled.protocol.rows import Rows, sums_by_cluster
 from unpooled.protocol.stage import FOLD, FOLD_DRAW, LINEAR, LOGIT, Bounds, Stage
 
 
@@ -219,7 +219,7 @@ class Scores(MeansByGroup):
     """The outcome's family, whose mean the outcome regressions are of."""
     reveals: ClassVar[str] = (
         "at this site, by draw of the folds and by group (everybody, the treated, the controls, the overlap, "
-        "groups that the study names): number of people and, for the mean outcome under control and for the "
+        "groups that the study names): number of people (or of clusters) and, for the mean outcome under control and for the "
         "effect, means of their doubly robust scores, and sums of products of the scores' deviations and of "
         "their weighted residuals; for sums over sites: how many propensities were clipped and, by arm, "
         "number of people, sum of inverse-propensity weights and of their squares"
@@ -235,7 +235,8 @@ class Scores(MeansByGroup):
         score = _compared(groups.member[:, None] * means + residual)
         score = _spread_out(score, groups.member, rows)
         noise = spread_out(_compared(residual).reshape(-1, len(chance)), rows.present, rows.least)
-        found = {**quotients(score, groups.member, rows), "noise": products(rows.present * noise, rows, 2)}
+        noise = sums_by_cluster(rows.people * noise, rows)
+        found = {**quotients(score, groups.member, rows), "noise": products(noise, rows, 2)}
         return Statistics(_weight_sums(chance, clipped, rows), found)
 
     def bounds(self) -> Bounds:
@@ -282,7 +283,7 @@ def _spread_out(
         return score
     centre = jnp.nanmedian(jnp.where(rows.present > 0.0, score[0], jnp.nan), axis=-1)
     usual = centre[:, None] * member[:, None]
-    deviation = rows.present * (score - usual)
+    deviation = rows.people * (score - usual)
     return usual + jnp.sign(deviation) * capped(jnp.abs(deviation), rows.least)
 
 
