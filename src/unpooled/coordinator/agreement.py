@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from unpooled.coordinator.one_arm import one_arm_sites, refuse_one_arm
 from unpooled.errors import DataError
 from unpooled.methods import method as methods
 from unpooled.optimise.procedure import Procedure, ask_each
@@ -57,6 +58,8 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     replies = yield from ask_each(Describe(study.columns))
     descriptions = {site: reply.description for site, reply in replies.items()}
     schema = agree(descriptions, study.columns)
+    one_arm = one_arm_sites(descriptions, schema)
+    refuse_one_arm(study, one_arm)
     first = yield from _sums(Summarise(schema, by_site=study.by_site))
     centre = first["total"].sum(axis=0) / first["count"].sum()
     seen = first["seen"].sum(axis=0)
@@ -71,7 +74,7 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     unknown = np.full((len(sites), len(seen)), np.nan)
     incomplete = Incomplete(about, spread, first.get("present", unknown))
     family = _family(descriptions, centre, second, study)
-    scaling = _scaling(schema, centre, second, family, sites, incomplete)
+    scaling = _scaling(schema, centre, second, family, sites, incomplete, one_arm)
     _refuse_repeated(schema, second, study)
     limits = {site: reply.limits for site, reply in replies.items()}
     return Agreement(schema, scaling, descriptions, limits)
@@ -97,6 +100,7 @@ def _scaling(
     family: Family,
     sites: tuple[str, ...],
     incomplete: Incomplete,
+    one_arm: dict[str, str],
 ) -> Scaling:
     total = sums["count"].sum()
     sd = np.sqrt(np.diagonal(sums["cross"].sum(axis=0)) / total)
@@ -122,7 +126,7 @@ def _scaling(
         people=sum(counts),
         largest_site=-(-max(counts) // ROUNDED) * ROUNDED,
         site_distances=_distances(_site_moments(sums, safe, binary)),
-        by_site=SiteSummaries(sites, counts, incomplete.observed),
+        by_site=SiteSummaries(sites, counts, incomplete.observed, one_arm),
     )
 
 

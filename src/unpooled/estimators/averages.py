@@ -325,7 +325,7 @@ class Averages(WithParameters):
     # ---------------------------------------------------------------------- internal
 
     def _both(self, group: str, site: str | None) -> np.ndarray:
-        """Draws [K, arm] of the means, of which only the difference may be known."""
+        """Draws [K, arm] of the means, of which only the difference may be known; NaN for an empty group."""
         result = self._fitted()
         outcomes, target = result.average_outcomes, result.study.target
         place = outcomes.groups.index(self._known_group(group))
@@ -338,7 +338,8 @@ class Averages(WithParameters):
                 found="by_site = false",
                 remedy="leave out the name of the site for the effect over all sites",
             )
-        return getattr(outcomes, target)[:, where, place]
+        draws = getattr(outcomes, target)[:, where, place]
+        return draws if outcomes.weight[where, place] > 0.0 else np.full_like(draws, np.nan)
 
     def _difference(self, group: str, site: str | None, alpha: float = 0.05) -> Found:
         return self._contrast(DIFFERENCE, group, site, alpha)

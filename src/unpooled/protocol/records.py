@@ -204,6 +204,8 @@ class SiteSummaries(Record):
     """Number of rows of each site."""
     observed: np.ndarray
     """[site, feature]: number of observed values of each feature of the incomplete covariates."""
+    one_arm: dict[str, str] = field(default_factory=dict)
+    """The sites with people in one arm only, and which: "treated" or "control"."""
 
 
 @dataclass(frozen=True)
