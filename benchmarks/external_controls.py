@@ -5,8 +5,8 @@
 
 People of the trial differ from those of the hospitals in their covariates, and every site has a shift of its
 outcomes, drawn from a normal with standard deviation `shift` (0: no shift); the outcome's noise has sd 1. A
-line is printed for each method and each of two averages, over all sites and over the people of the trial: bias,
-root mean squared error, coverage of 95 % intervals with its Monte Carlo error, and their mean width.
+line is printed for each method and each of two averages, over all sites and over the people of the trial:
+bias, root mean squared error, coverage of 95 % intervals with its Monte Carlo error, and their mean width.
 """
 
 from __future__ import annotations
