@@ -108,7 +108,7 @@ def _scaling(
     # Dividing a rare 0/1 column by its small sd would turn its few ones into outliers.
     safe = np.append(np.where(binary, np.maximum(sd[:-1], FLAG_SCALE), sd[:-1]), sd[-1])
     covariance = sums["cross"].sum(axis=0)[:-1, :-1] / total
-    counts = tuple(int(count) for count in sums["count"])
+    counts, moments = tuple(int(count) for count in sums["count"]), _site_moments(sums, safe, binary)
     return Scaling(
         mean=centre[:-1],
         sd=safe[:-1],
@@ -125,8 +125,8 @@ def _scaling(
         sites=len(sites),
         people=sum(counts),
         largest_site=-(-max(counts) // ROUNDED) * ROUNDED,
-        site_distances=_distances(_site_moments(sums, safe, binary)),
-        by_site=SiteSummaries(sites, counts, incomplete.observed, one_arm),
+        site_distances=_distances(moments),
+        by_site=SiteSummaries(sites, counts, incomplete.observed, one_arm, moments),
     )
 
 

@@ -71,7 +71,8 @@ def hidden_sites(result: StudyResult) -> dict[str, str]:
     if not result.study.by_site:
         return dict.fromkeys(result.sites, "the study leaves out effects by site")
     counts = dict(zip(result.sites, result.counts, strict=True))
-    return _hidden(counts, result.diagnostic_statistics, result.scaling.known.one_arm)
+    unknown = result.sites_without_effects
+    return {**unknown, **_hidden(counts, result.diagnostic_statistics, result.scaling.known.one_arm)}
 
 
 def _hidden(

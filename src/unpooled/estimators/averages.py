@@ -311,7 +311,8 @@ class Averages(WithParameters):
             sd, skewness and kurtosis of the posterior, lower and upper end of the interval, the posterior
             means of the outcome under control and under treatment, the number of failed checks of the study
             (see `checks`), and the family of the outcome, which is chosen when the sites agree unless the
-            study names it. `effects` has ratios, and effects in other groups of people.
+            study names it. `effects` has ratios, and effects in other groups of people. Numbers of
+            a site are NaN if everybody or nobody was treated there and the method needs such a comparison.
         """
         result = self._fitted()
         outcomes = result.average_outcomes
@@ -320,6 +321,7 @@ class Averages(WithParameters):
             own = getattr(outcomes, result.study.target).mean(axis=0)[:, 0] if result.study.by_site else []
             means = np.array([*own, outcomes.overall(result.study.target).mean(axis=0)[0]])
             found = found.assign(control=means[:, 0], treated=means[:, 1])
+        found.loc[list(result.sites_without_effects), found.columns.drop("n")] = np.nan
         return found.assign(failed_checks=len(failed(checks_of(result))), family=result.family)
 
     # ---------------------------------------------------------------------- internal
@@ -339,7 +341,8 @@ class Averages(WithParameters):
                 remedy="leave out the name of the site for the effect over all sites",
             )
         draws = getattr(outcomes, target)[:, where, place]
-        return draws if outcomes.weight[where, place] > 0.0 else np.full_like(draws, np.nan)
+        known = outcomes.weight[where, place] > 0.0 and site not in result.sites_without_effects
+        return draws if known else np.full_like(draws, np.nan)
 
     def _difference(self, group: str, site: str | None, alpha: float = 0.05) -> Found:
         return self._contrast(DIFFERENCE, group, site, alpha)

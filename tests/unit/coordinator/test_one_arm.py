@@ -8,7 +8,7 @@ import pytest
 
 from unpooled import AIPW, CausalRFF, FedCI, Limits, MetaAnalysis, Study
 from unpooled.diagnostics.preview import preview
-from unpooled.diagnostics.study_diagnostics import diagnose
+from unpooled.diagnostics.study_diagnostics import diagnose, hidden_sites
 from unpooled.disclosure.withheld import withheld
 from unpooled.errors import DataError
 
@@ -68,6 +68,19 @@ def test_an_empty_arm_is_not_a_small_arm() -> None:
     few = {**HISTORICAL, "north": HISTORICAL["north"].assign(w=(np.arange(SIZES["north"]) < 3).astype(int))}
     with pytest.raises(Exception, match="at least 5 people"):
         AIPW(site_terms="none").fit(STUDY, few, limits=Limits())
+
+
+@pytest.mark.slow
+def test_aipw_does_not_tell_the_effect_of_a_site_that_compares_nobody() -> None:
+    """Its scores are right on average over all sites: at one, weighted residuals of an arm do not cancel."""
+    model = AIPW(site_terms="none").fit(STUDY, HISTORICAL)
+    summary = model.summary()["ate"]
+    assert list(summary[summary.isna()].index) == ["north", "south"]
+    assert np.isnan(model.ate("north")) and np.isnan(model.ate_interval("north")).all()
+    assert "people in one arm only" in model.effects(site="north")["note"].iloc[0]
+    assert hidden_sites(model.result_)["south"].startswith("nobody was treated")
+    whole = AIPW(site_terms="none").fit(STUDY.with_changes(by_site=False), HISTORICAL)
+    assert whole.ate() == pytest.approx(model.ate(), abs=0.05)
 
 
 @pytest.mark.slow

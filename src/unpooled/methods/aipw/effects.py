@@ -11,7 +11,7 @@ from unpooled.maths.compilation import Program
 from unpooled.maths.streams import key_data, stream
 from unpooled.methods.aipw.stages import features
 from unpooled.models.outcome_family import Gaussian, individual_effect
-from unpooled.protocol.records import Arrays
+from unpooled.protocol.records import Arrays, Draws
 from unpooled.protocol.rows import Rows
 
 
@@ -19,6 +19,15 @@ def conditional(draws: Arrays, people: Rows) -> np.ndarray:
     """CATE draws [K, people]: the difference of the two regressions; only their coefficients vary."""
     both = draws["outcome"]
     return (both[:, 1] - both[:, 0]) @ np.asarray(features(people.covariates)).T
+
+
+def elsewhere(draws: Draws, people: Rows, seed: int) -> np.ndarray:
+    """Draws [K, people, 2] of the regressions at a site that took no part: those of one of the sites, drawn
+    anew for every draw."""
+    outcome = np.asarray(draws.by_site["outcome"])
+    chosen = stream(seed, "a site elsewhere").integers(outcome.shape[1], size=len(outcome))
+    both = outcome[np.arange(len(outcome)), chosen]
+    return np.swapaxes(both @ np.asarray(features(people.covariates)).T, 1, 2)
 
 
 def individual(draws: Arrays, people: Rows, seed: int) -> np.ndarray:

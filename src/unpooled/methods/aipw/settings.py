@@ -41,6 +41,10 @@ class AIPWSettings(MethodSettings):
         return self.site_terms != "none"
 
     @property
+    def models_outcomes(self) -> bool:
+        return False
+
+    @property
     def needs_both_arms(self) -> str:
         if self.estimator != "aipw":
             return "use FedCI, or set estimator = 'aipw': this one compares both arms within each site"
