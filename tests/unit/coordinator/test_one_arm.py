@@ -77,6 +77,7 @@ def test_aipw_does_not_tell_the_effect_of_a_site_that_compares_nobody() -> None:
     summary = model.summary()["ate"]
     assert list(summary[summary.isna()].index) == ["north", "south"]
     assert np.isnan(model.ate("north")) and np.isnan(model.ate_interval("north")).all()
+    assert list(model.estimates().isna().all(axis=1)) == [False, True, True, False, False]
     assert "people in one arm only" in model.effects(site="north")["note"].iloc[0]
     assert hidden_sites(model.result_)["south"].startswith("nobody was treated")
     whole = AIPW(site_terms="none").fit(STUDY.with_changes(by_site=False), HISTORICAL)
