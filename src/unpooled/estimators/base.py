@@ -25,7 +25,13 @@ from unpooled.effects.summary import interval
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import FailedCheckWarning, StudyError
 from unpooled.estimators.averages import Averages
-from unpooled.estimators.transport import Transported, outcomes_elsewhere, transported
+from unpooled.estimators.tilting import Moment
+from unpooled.estimators.transport import (
+    Transported,
+    outcomes_elsewhere,
+    transported,
+    transported_to_moments,
+)
 from unpooled.methods import method as methods
 from unpooled.protocol.engine import RemoteSites
 from unpooled.site.effects import conditional_effects, conformal_interval, individual_effects
@@ -197,6 +203,52 @@ class Estimator(Averages):
         are not doubly robust elsewhere.
         """
         return transported(self._fitted(), people, sample=sample)
+
+    def transport_to_moments(self, moments: Mapping[str, Moment]) -> Transported:
+        """Average effects in another population, of which only means and sds of covariates are known.
+
+        Parameters
+        ----------
+        moments : dict of str to float or (float, float)
+            The mean of a covariate, or its mean and standard deviation. Of a 0/1 covariate give the share of
+            ones; of a text column the share of each level but the first, as ``column=level``.
+
+        Returns
+        -------
+        Transported
+            The mean outcomes of both arms and their comparisons, with intervals, and a check of the weights.
+
+        Raises
+        ------
+        StudyError
+            If a name or a moment is not valid, or the table of a site is not in this process (see `attach`).
+        FitError
+            If no weights of the study's people have these moments.
+        LimitRefusal
+            If the weights rest on fewer people than a site's limits allow.
+
+        Notes
+        -----
+        Means do not determine an average effect. The people of the study are weighted to have the moments of
+        the target, and among all such weights those are taken that are the closest to equal ones in relative
+        entropy (entropy balancing; Hainmueller, 2012). Covariates without a moment are distributed as the
+        weights leave them. The intervals take the moments as known; the rest is as in `transport`.
+        """
+        result = self._fitted()
+        tables, least = {}, 0.0
+        for name in result.sites:
+            site = self._beside(name)
+            assert site.adopted is not None
+            rows = site.adopted.own_rows
+            if rows is None:
+                raise StudyError(
+                    "people are weighted beside tables that are in memory",
+                    found=f"the table of site '{name}', which is read in batches",
+                    remedy="use transport with a table of people of the target",
+                )
+            tables[name] = np.asarray(rows.covariates)[np.asarray(rows.present) > 0.0]
+            least = max(least, float(site.limits.cell))
+        return transported_to_moments(result, tables, moments, least=least)
 
     # ----------------------------------------------------------------------- people
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -14,7 +14,8 @@ from unpooled.data import Table, encode_covariates, read
 from unpooled.disclosure.groups import MANY_VALUES
 from unpooled.effects.contrasts import effects_table
 from unpooled.effects.summary import interval
-from unpooled.errors import StudyError
+from unpooled.errors import LimitRefusal, StudyError
+from unpooled.estimators.tilting import Moment, balance_of, tilt_to
 from unpooled.maths.linear_algebra import one_blas_thread
 from unpooled.maths.streams import stream
 from unpooled.methods import method as methods
@@ -100,23 +101,67 @@ class Transported:
 def transported(result: StudyResult, people: Table, *, sample: bool) -> Transported:
     """The mean outcomes of people elsewhere, averaged draw by draw."""
     covariates = standard_covariates(result, people)
+    mean = _averaged(result, covariates, np.ones(len(covariates)), sample=sample)
+    return Transported(mean, result.family, pd.DataFrame([asdict(_covered(covariates, result))]))
+
+
+EFFECTIVE = 0.1
+"""Smallest acceptable effective sample size of the weights, as a share of the study's people."""
+
+
+@one_blas_thread()
+def transported_to_moments(
+    result: StudyResult, tables: Mapping[str, np.ndarray], moments: Mapping[str, Moment], *, least: float
+) -> Transported:
+    """The same for the study's own people, weighted to have the moments of the target.
+
+    `tables` has the covariates at every site in standard units; the weights of a site's people stay there.
+    """
+    target = balance_of(moments, result.schema, result.scaling)
+    tilt = tilt_to(target, list(tables.values()))
+    exponents = {site: target.of(covariates) @ tilt for site, covariates in tables.items()}
+    largest = max(one.max() for one in exponents.values())
+    weights = {site: np.exp(one - largest) for site, one in exponents.items()}
+    total = sum(one.sum() for one in weights.values())
+    if total <= least:
+        raise LimitRefusal(
+            f"no average may rest on {least:g} people or fewer",
+            found="weights that few people dominate",
+            remedy="give fewer moments, or a target whose people are like more of the study's",
+        )
+    effective = total**2 / sum(float(one @ one) for one in weights.values())
+    every, weight = np.concatenate(list(tables.values())), np.concatenate(list(weights.values()))
+    mean = _averaged(result, every, weight, sample=True)
+    check = Check.at_least(
+        "effective sample size of the target", effective / len(every), EFFECTIVE,
+        "Effective sample size of the weights with which the study's people have the moments of the target, "
+        "as a share of these people. Below the threshold, a few people stand for the target, and the "
+        "result depends on who they are.",
+    )  # fmt: skip
+    return Transported(mean, result.family, pd.DataFrame([asdict(check)]))
+
+
+def _averaged(result: StudyResult, covariates: np.ndarray, weight: np.ndarray, *, sample: bool) -> np.ndarray:
+    """Draws [K, 2] of the weighted mean outcomes at a new site with these people; if they are a sample, by
+    Bayesian bootstrap."""
     rng = stream(result.study.seed, "people elsewhere")
     total: np.ndarray | float = 0.0
     count: np.ndarray | float = 0.0
-    for outcomes in _blocks(result, covariates, moments_of(covariates, result)):
+    start = 0
+    for outcomes in _blocks(result, covariates, moments_of(covariates, result, weight)):
         size = outcomes.shape[:2]
-        weight = rng.standard_exponential(size) if sample else np.ones(size)
-        total = total + np.einsum("kn,kna->ka", weight, outcomes)
-        count = count + weight.sum(axis=1)
-    scaling = result.scaling
-    mean = scaling.outcome_mean + scaling.outcome_sd * total / np.asarray(count)[:, None]
-    return Transported(mean, result.family, pd.DataFrame([asdict(_covered(covariates, result))]))
+        own = np.broadcast_to(weight[start : start + size[1]], size)
+        start += size[1]
+        own = own * rng.standard_exponential(size) if sample else own
+        total = total + np.einsum("kn,kna->ka", own, outcomes)
+        count = count + own.sum(axis=1)
+    return result.scaling.outcome_mean + result.outcome_sd * total / np.asarray(count)[:, None]
 
 
 def outcomes_elsewhere(result: StudyResult, people: Table) -> np.ndarray:
     """Draws [K, people, 2] of the mean outcomes of people at a site that took no part, in standard units."""
     covariates = standard_covariates(result, people)
-    parts = _blocks(result, covariates, moments_of(covariates, result))
+    parts = _blocks(result, covariates, moments_of(covariates, result, np.ones(len(covariates))))
     return np.concatenate(list(parts), axis=1)
 
 
@@ -152,14 +197,16 @@ def _blocks(result: StudyResult, covariates: np.ndarray, moments: np.ndarray) ->
         yield found[:, : len(part)]
 
 
-def moments_of(covariates: np.ndarray, result: StudyResult) -> np.ndarray:
+def moments_of(covariates: np.ndarray, result: StudyResult, weight: np.ndarray) -> np.ndarray:
     """The moments of people elsewhere, as the sites tell theirs: mean and sd of every feature in standard
     units, skewness and excess kurtosis of numeric features with many values."""
     numeric = np.isnan(np.asarray(result.scaling.binary_rate, float))
-    mean, sd = covariates.mean(axis=0), covariates.std(axis=0)
+    share = weight / weight.sum()
+    mean = share @ covariates
+    sd = np.sqrt(share @ (covariates - mean) ** 2)
     many = np.array([len(np.unique(column)) > MANY_VALUES for column in covariates.T], dtype=bool)
     scaled = (covariates - mean) / np.where(sd > 0.0, sd, 1.0)
-    shape = np.stack([np.mean(scaled**3, axis=0), np.mean(scaled**4, axis=0) - 3.0])
+    shape = np.stack([share @ scaled**3, share @ scaled**4 - 3.0])
     shape = np.where(many & (sd > 0.0), np.round(np.clip(shape, -MOST_SHAPE, MOST_SHAPE), 1), 0.0)
     return np.concatenate([mean, sd, *shape[:, numeric]])
 

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import minimize
 
 from oracle.world import build, frames
-from unpooled import AIPW, CausalFI, CausalRFF, FedCI, Study, load
-from unpooled.errors import DataError, StudyError
+from unpooled import AIPW, CausalFI, CausalRFF, FedCI, Limits, Study, load
+from unpooled.errors import DataError, FitError, LimitRefusal, StudyError
 from unpooled.estimators import transport as module
 from unpooled.estimators.transport import distances_of, moments_of, standard_covariates
 from unpooled.maths.kernels import correlation
@@ -62,10 +63,9 @@ def test_moments_elsewhere_are_those_that_sites_tell(fedci: FedCI) -> None:
     result = fedci.result_
     for place, site in enumerate(result.sites):
         covariates = standard_covariates(result, TABLES[site])
-        np.testing.assert_allclose(
-            moments_of(covariates, result), result.scaling.known.moments[place], atol=1e-9
-        )
-        distances = distances_of(moments_of(covariates, result), result)
+        found = moments_of(covariates, result, np.ones(len(covariates)))
+        np.testing.assert_allclose(found, result.scaling.known.moments[place], atol=1e-9)
+        distances = distances_of(found, result)
         np.testing.assert_allclose(distances, result.scaling.site_distances[place], atol=1e-9)
 
 
@@ -149,3 +149,63 @@ def test_what_cannot_be_transported_is_refused_by_name(aipw: AIPW) -> None:
     model = CausalFI(draws=40, sweeps=4, most_sweeps=4, structure="linear").fit(gaps, TABLES)
     with pytest.raises(StudyError, match="incomplete: c"):
         model.transport(TARGET)
+
+
+# ---------------------------------------------------------------------------------------- moments
+
+
+def entropy_weights(values: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Weights of one stacked table with these means, of least relative entropy, by a general optimiser."""
+    found = minimize(
+        lambda t: np.log(np.sum(np.exp((values - target) @ t))), np.zeros(values.shape[1]), tol=1e-14,
+        options={"gtol": 1e-10},
+    )  # fmt: skip
+    weight = np.exp((values - target) @ found.x)
+    return weight / weight.sum()
+
+
+@pytest.mark.slow
+def test_weights_of_moments_are_those_of_one_stacked_table(aipw: AIPW) -> None:
+    stacked = pd.concat(TABLES.values())
+    asked = {"a": (0.3, 1.0), "b": 0.2}
+    values = np.column_stack([stacked["a"], stacked["b"], stacked["a"] ** 2])
+    weight = entropy_weights(values, np.array([0.3, 0.2, 1.0 + 0.3**2]))
+    np.testing.assert_allclose(weight @ values, [0.3, 0.2, 1.09], atol=1e-4)
+    sd, mean = stacked[COVARIATES].std(ddof=0), stacked[COVARIATES].mean()
+    design = np.column_stack([np.ones(len(stacked)), (stacked[COVARIATES] - mean) / sd])
+    coefficients = aipw.result_.draws.by_site["outcome"][:, 0].mean(axis=0)
+    y = stacked["y"]
+    by_hand = y.mean() + y.std(ddof=0) * (coefficients @ (weight @ design))
+    found = aipw.transport_to_moments(asked)
+    spread = found.mean_draws.std(axis=0) / np.sqrt(len(found.mean_draws))
+    assert np.all(np.abs(found.mean_draws.mean(axis=0) - by_hand) < 4.0 * spread + 0.01)
+    effective = 1.0 / np.sum(weight**2) / len(stacked)
+    assert found.checks["found"].iloc[0] == pytest.approx(effective, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_target_at_the_study_s_own_means_changes_nothing(rff: CausalRFF) -> None:
+    stacked = pd.concat(TABLES.values())
+    found = rff.transport_to_moments({name: float(stacked[name].mean()) for name in COVARIATES})
+    assert found.checks["found"].iloc[0] == pytest.approx(1.0, abs=1e-6)
+    assert found.ate() == pytest.approx(rff.transport(stacked).ate(), abs=0.05)
+
+
+@pytest.mark.slow
+def test_moments_that_cannot_be_had_are_refused(aipw: AIPW) -> None:
+    with pytest.raises(FitError, match="by weighting"):
+        aipw.transport_to_moments({"a": 50.0})
+    with pytest.raises(StudyError, match="'aa'"):
+        aipw.transport_to_moments({"aa": 0.0})
+    with pytest.raises(StudyError, match="mean and sd"):
+        aipw.transport_to_moments({"a": (0.0, -1.0)})
+    highest = np.sort(pd.concat(TABLES.values())["a"])[::-1]
+    far = aipw.transport_to_moments({"a": float(highest[:8].mean())})
+    assert not far.checks["passed"].any()
+    limited = AIPW(site_terms="none", folds=1).fit(STUDY, TABLES, limits=Limits())
+    with pytest.raises(LimitRefusal, match="5 people or fewer"):
+        limited.transport_to_moments({"a": float(highest[:2].mean())})
+    loaded = AIPW(site_terms="none")
+    loaded.result_ = aipw.result_
+    with pytest.raises(StudyError, match="attach"):
+        loaded.transport_to_moments({"a": 0.0})
