@@ -115,7 +115,8 @@ def transported_to_moments(
 ) -> Transported:
     """The same for the study's own people, weighted to have the moments of the target.
 
-    `tables` has the covariates at every site in standard units; the weights of a site's people stay there.
+    `tables` has the covariates at every site in standard units. λ is found from sums over sites; the average
+    is over all people in this process.
     """
     target = balance_of(moments, result.schema, result.scaling)
     tilt = tilt_to(target, list(tables.values()))
