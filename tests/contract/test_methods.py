@@ -57,6 +57,24 @@ def done(case: str) -> Done:
 # ------------------------------------------------------------------- the list itself
 
 
+def test_sites_with_one_arm_are_used_or_refused_by_name(case: str) -> None:
+    """Nobody in the south is a control, and nobody in the east is treated."""
+    method, settings = CASES[case]
+    arms = {"south": 1, "east": 0}
+    tables = {name: table.assign(w=arms.get(name, table["w"])) for name, table in TABLES.items()}
+    if settings_of(find(method), settings).needs_both_arms:
+        with pytest.raises(
+            DataError, match=f"(?s)'{method}' needs .* only treated people at 'south'; only contr"
+        ):
+            estimator(case).fit(STUDY, tables)
+        return
+    model = estimator(case).fit(STUDY, tables)
+    assert np.isfinite(model.summary()[["ate", "lower", "upper"]].to_numpy()).all()
+    assert np.isnan(model.att("east")) and np.isfinite(model.att("south"))
+    assert model.checks().iloc[0]["name"] == "both arms at the same site"
+    assert model.checks().iloc[0]["passed"]
+
+
 def test_every_method_is_under_contract_and_has_an_estimator() -> None:
     assert {method for method, _ in CASES.values()} == set(METHODS) == set(ESTIMATORS)
 
@@ -268,7 +286,6 @@ BROKEN = {
     "a missing outcome": lambda t: t.assign(y=t["y"].where(t.index > 0)),
     "a missing column": lambda t: t.drop(columns="c"),
     "a third arm": lambda t: t.assign(w=t["w"].where(t.index > 0, 2)),
-    "one arm only": lambda t: t.assign(w=1),
     "no rows": lambda t: t.head(0),
     "a table given twice": lambda _: _broken(lambda t: t)["north"],
 }

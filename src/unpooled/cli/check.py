@@ -50,6 +50,7 @@ def as_json(found: Preview) -> dict[str, object]:
         "arms": {"control": schema.control, "treated": schema.treated},
         "sites": {site: {**arms[site], "refused_by_default_limits": found.refusals[site]} for site in arms},
         "changed_by_default_limits": list(found.notes),
+        "one_arm": [asdict(one) for one in found.one_arm],
         "leaving": [asdict(one) for one in found.leaving],
         "perhaps_missing": found.codes,
         **({} if found.duplicates is None else {"duplicates": duplicates_as_json(found.duplicates)}),
@@ -65,6 +66,10 @@ def _show(found: Preview, seen: StudyDiagnostics | str | None, study: str) -> No
     console = Console(markup=False, emoji=False)  # a column may be named 'bmi [kg/m2]'
     console.print(f"The {len(found.overlap)} sites agree on the columns.", style="bold")
     console.print(_sites(found))
+    for check in found.one_arm:
+        console.print(
+            f"\n{check.words}", highlight=False, soft_wrap=True, style="" if check.passed else "yellow"
+        )
     console.print()
     console.print(_columns(found))
     console.print(f"\n{found.outcome_words}", highlight=False, soft_wrap=True)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from unpooled.coordinator.left_out import LeftOutPeople, people_left_out
+from unpooled.coordinator.one_arm import one_arm_sites, refuse_one_arm
 from unpooled.errors import DataError
 from unpooled.methods import method as methods
 from unpooled.optimise.procedure import Procedure, ask_each
@@ -66,6 +67,8 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     replies = yield from ask_each(Describe(study.columns))
     descriptions = {site: reply.description for site, reply in replies.items()}
     schema = agree(descriptions, study.columns)
+    one_arm = one_arm_sites(descriptions, schema)
+    refuse_one_arm(study, one_arm)
     if study.columns.missing == "indicator":
         schema = yield from _filled(schema)
     listed(study.subgroups, schema)  # an error if the columns do not allow them
@@ -85,7 +88,7 @@ def reach_agreement(study: Study) -> Procedure[Agreement]:
     unknown = np.full((len(sites), len(seen)), np.nan)
     incomplete = Incomplete(about, spread, first.get("present", unknown))
     family = _family(descriptions, centre, second, study)
-    scaling = _scaling(schema, centre, second, family, sites, incomplete)
+    scaling = _scaling(schema, centre, second, family, sites, incomplete, one_arm)
     _refuse_repeated(schema, second, study)
     limits = {site: reply.limits for site, reply in replies.items()}
     effective = None
@@ -156,6 +159,7 @@ def _scaling(
     family: Family,
     sites: tuple[str, ...],
     incomplete: Incomplete,
+    one_arm: dict[str, str],
 ) -> Scaling:
     total = sums["count"].sum()
     sd = np.sqrt(np.diagonal(sums["cross"].sum(axis=0)) / total)
@@ -163,7 +167,7 @@ def _scaling(
     # Dividing a rare 0/1 column by its small sd would turn its few ones into outliers.
     safe = np.append(np.where(binary, np.maximum(sd[:-1], FLAG_SCALE), sd[:-1]), sd[-1])
     covariance = sums["cross"].sum(axis=0)[:-1, :-1] / total
-    counts = tuple(int(count) for count in sums["count"])
+    counts, moments = tuple(int(count) for count in sums["count"]), _site_moments(sums, safe, binary)
     return Scaling(
         mean=centre[:-1],
         sd=safe[:-1],
@@ -180,8 +184,8 @@ def _scaling(
         sites=len(sites),
         people=sum(counts),
         largest_site=-(-max(counts) // ROUNDED) * ROUNDED,
-        site_distances=_distances(_site_moments(sums, safe, binary)),
-        by_site=SiteSummaries(sites, counts, incomplete.observed),
+        site_distances=_distances(moments),
+        by_site=SiteSummaries(sites, counts, incomplete.observed, one_arm, moments),
     )
 
 

@@ -100,6 +100,19 @@ class StudyResult:
         return self.sites if self.study.by_site else ()
 
     @property
+    def sites_without_effects(self) -> dict[str, str]:
+        """Sites with people in one arm whose own effects are not known, with the reason."""
+        method = methods.find(self.study.method.name)
+        settings = methods.settings_of(method, self.study.method.settings)
+        if settings.models_outcomes or not self.study.by_site:
+            return {}
+        reason = ("everybody was treated", "nobody was treated")
+        return {
+            site: f"{reason[arm == 'control']}, and the method compares people of a site"
+            for site, arm in self.scaling.known.one_arm.items()
+        }
+
+    @property
     def counts(self) -> tuple[int, ...]:
         """Number of rows of each site."""
         return self.scaling.counts

@@ -13,6 +13,7 @@ from unpooled.coordinator.checkpoint import Checkpoint, earlier, set_aside, writ
 from unpooled.coordinator.duplicates import leave_out_copies, words
 from unpooled.coordinator.journal import Journal
 from unpooled.coordinator.lock import alone
+from unpooled.coordinator.one_arm import one_arm_checks
 from unpooled.coordinator.plan import choose_plan
 from unpooled.coordinator.result import StudyResult
 from unpooled.coordinator.rounds import Conduct, Round
@@ -252,7 +253,11 @@ def _result(found: Fitted, asked: str, journal: Journal, lost: dict[str, str]) -
         draws=found.fit.draws,
         average_outcomes=found.fit.outcomes.scaled(scaling.outcome_mean, scaling.outcome_sd),
         fit_diagnostics=found.fit.diagnostics,
-        fit_checks=(*left_out.checks(found.agreement.left_out), *found.fit.checks),
+        fit_checks=(
+            *one_arm_checks(found.study, scaling),
+            *left_out.checks(found.agreement.left_out),
+            *found.fit.checks,
+        ),
         calibration=found.fit.calibration,
         noise_of_arms=found.fit.noise_of_arms,
         diagnostic_statistics=found.diagnostics,

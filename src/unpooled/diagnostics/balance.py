@@ -69,7 +69,7 @@ def moments(sums: Arrays) -> tuple[np.ndarray, np.ndarray]:
     mean, square = sums["sum"] / people, sums["square"] / people
     variance = square - mean**2
     # Rounding leaves an error of about 1e-16 · square, so a constant may have a variance of that size.
-    return mean, np.sqrt(np.where(variance > 1e-12 * square, variance, 0.0))
+    return mean, np.sqrt(np.where(variance <= 1e-12 * square, 0.0, variance))
 
 
 def _at(each: Mapping[str, np.ndarray], place: int) -> dict[str, np.ndarray]:

@@ -45,8 +45,12 @@ def overlap(control: int, treated: int) -> Overlap:
     ''
     >>> overlap(95, 4).hint
     'only 4 people in the treated arm'
+    >>> overlap(95, 0).hint
+    'nobody in the treated arm: the effect here rests on other sites'
     """
     smaller, arm = min((control, "control"), (treated, "treated"))
+    if not smaller:
+        return Overlap(control, treated, f"nobody in the {arm} arm: the effect here rests on other sites")
     if smaller < FEW:
         return Overlap(control, treated, f"only {smaller} people in the {arm} arm")
     if smaller < RARE * (control + treated):
@@ -89,12 +93,13 @@ def histogram(
 def weights(
     statistics: DiagnosticStatistics, counts: Mapping[str, int], hidden: Mapping[str, str]
 ) -> pd.DataFrame:
-    """People and effective sample size of the weights (Σw)² / Σw², by site and arm."""
+    """People and effective sample size of the weights (Σw)² / Σw², by site and arm; NaN for nobody."""
     arms, sums, squares = (
         np.asarray(statistics.per_site[name]) for name in ("arms", "weights", "weight_squares")
     )
+    effective = np.divide(sums**2, squares, out=np.full(sums.shape, np.nan), where=squares > 0.0)
     rows = [
-        (site, arm, arms[i, j], sums[i, j] ** 2 / squares[i, j])
+        (site, arm, arms[i, j], effective[i, j])
         for i, site in enumerate(counts)
         if site not in hidden
         for j, arm in enumerate(ARMS)

@@ -10,6 +10,7 @@ import numpy as np
 
 from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.journal import Journal, line
+from unpooled.coordinator.one_arm import one_arm_checks
 from unpooled.coordinator.plan import Plan, choose_plan
 from unpooled.coordinator.rounds import Conduct
 from unpooled.coordinator.run import adoption
@@ -28,7 +29,7 @@ from unpooled.methods.outcome_words import outcome_words
 from unpooled.methods.settings import MethodSettings
 from unpooled.protocol.codec import encode
 from unpooled.protocol.messages import ABOUT_PEOPLE, Adopted, Describe, Question, Refusal, Summarise
-from unpooled.protocol.records import Arrays, Parameters
+from unpooled.protocol.records import Arrays, Check, Parameters
 from unpooled.protocol.stage import Objective, Stage
 from unpooled.site.answer import answer
 from unpooled.site.site import Site
@@ -62,6 +63,8 @@ class Preview:
     """How the outcome is read and modelled, and how to overrule it."""
     duplicates: Duplicates | None = None
     """People who are at several sites; None without an `id`."""
+    one_arm: tuple[Check, ...] = ()
+    """What the study rests on if sites have people in one arm only; empty if none has."""
 
 
 def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
@@ -101,6 +104,7 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
         of_agreed(agreement, engine) if study.columns.modelled else None,
         outcome_words(study, agreement.scaling.family),
         duplicates,
+        one_arm_checks(study, agreement.scaling),
     )
 
 

@@ -70,16 +70,21 @@ def hidden_sites(result: StudyResult) -> dict[str, str]:
     """The sites that are not shown individually, with reasons: those that are too small, or all."""
     if not result.study.by_site:
         return dict.fromkeys(result.sites, "the study leaves out effects by site")
-    return _hidden(dict(zip(result.sites, result.counts, strict=True)), result.diagnostic_statistics)
+    counts = dict(zip(result.sites, result.counts, strict=True))
+    unknown = result.sites_without_effects
+    return {**unknown, **_hidden(counts, result.diagnostic_statistics, result.scaling.known.one_arm)}
 
 
 def _hidden(
-    counts: Mapping[str, int], statistics: DiagnosticStatistics | Unavailable | None
+    counts: Mapping[str, int],
+    statistics: DiagnosticStatistics | Unavailable | None,
+    one_arm: Mapping[str, str],
 ) -> dict[str, str]:
     """Hidden sites by number of people and, if known, by number in each arm."""
     if not isinstance(statistics, DiagnosticStatistics):
         return withheld(counts)
-    return withheld(counts, np.asarray(statistics.per_site["arms"]), np.asarray(statistics.summed["arms"]))
+    arms, total = (np.asarray(part["arms"]) for part in (statistics.per_site, statistics.summed))
+    return withheld(counts, arms, total, one_arm=one_arm)
 
 
 def of_result(result: StudyResult) -> StudyDiagnostics:
@@ -147,7 +152,7 @@ def diagnose(
     >>> found = diagnose(study, sites)  # doctest: +SKIP
     >>> found.checks[["name", "passed"]]  # doctest: +SKIP
     """
-    simplest = methods.with_settings(study, "aipw", {"estimator": "difference"})
+    simplest = methods.with_settings(study, "aipw", {"site_terms": "none", "folds": 1})
     simplest = simplest.model_copy(update={"diagnostics": True})
     engine = InProcess(open_sites(study, sites, limits))
     leave_out_here(study, engine)
@@ -177,11 +182,14 @@ def _diagnostics(
             remedy="set diagnostics = false, or exclude sites with few people",
         )
     scale = scaling.outcome_sd
-    hidden = _hidden(counts, statistics)
+    one_arm = scaling.known.one_arm
+    hidden = _hidden(counts, statistics, one_arm)
     found = regressors(scaling, (*schema.features, *schema.incomplete_features))
     widths = [len(column.features) for column in (*schema.covariates, *schema.incomplete)]
     shown = (counts, hidden)
-    sites = site_estimates(statistics, scale, *shown)
+    # At a site with one arm, an estimate would be that of the other sites' regressions.
+    comparable = (counts, {**hidden, **one_arm})
+    sites = site_estimates(statistics, scale, *comparable)
     spread = pooled(sites, scale)
     return StudyDiagnostics(
         table_one(statistics, found, *shown, widths),
@@ -189,7 +197,7 @@ def _diagnostics(
         weights(statistics, *shown),
         balance(statistics, found, widths),
         sites,
-        leave_one_out(statistics, scale, *shown),
+        leave_one_out(statistics, scale, *comparable),
         comparators(statistics, scale, spread),
         spread,
         outside_support(statistics),

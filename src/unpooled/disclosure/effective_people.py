@@ -79,5 +79,6 @@ def spread_out(
     if not least:
         return values
     centre = jnp.nanmedian(jnp.where(present > 0.0, values, jnp.nan), axis=-1, keepdims=True)
+    centre = jnp.where(jnp.any(present > 0.0), centre, 0.0)  # an arm may be empty
     deviation = jnp.where(present > 0.0, values - centre, 0.0)
     return centre + jnp.sign(deviation) * capped(jnp.abs(deviation), least)

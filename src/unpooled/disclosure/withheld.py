@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -20,8 +20,12 @@ def withheld(
     total: np.ndarray | None = None,
     least: int = LEAST,
     kind: str = "site",
+    one_arm: Collection[str] = (),
 ) -> dict[str, str]:
     """Sites, or groups of another `kind`, to withhold, with the reason for each.
+
+    The sites `one_arm` have people in one arm only, which is known to all who take part: an empty arm is not
+    a small one.
 
     `arms` [site, arm] are the counts reported by the sites and `total` [arm] the counts over all sites. The
     totals minus what is shown would reveal a single hidden site, or several hidden sites with few people
@@ -38,7 +42,8 @@ def withheld(
     everybody = np.zeros(0) if arms is None or total is None else total
     hidden = {site: f"fewer than {least} people" for site, count in counts.items() if count < least}
     for site in counts:
-        if site not in hidden and np.any(known[site] < CELL):
+        smallest = np.max if site in one_arm else np.min
+        if site not in hidden and arms is not None and smallest(known[site]) < CELL:
             hidden[site] = f"fewer than {CELL} people in an arm"
 
     def recoverable() -> bool:

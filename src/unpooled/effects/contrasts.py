@@ -40,6 +40,7 @@ CONTRASTS: dict[str, Contrast] = {
 """Mean outcomes, and the effects that compare them."""
 CLEARLY = 1e-3
 """A mean is clearly above a value if at most this share of its draws is not."""
+UNKNOWN = "not known: the site has nobody in this group, or people in one arm only"
 NEAR_ZERO = "not defined: the mean outcome of an arm is not clearly above 0"
 NEAR_ONE = "not defined: the risk of an arm is not clearly below 1"
 NOBODY = "nobody at these sites counts in this group"
@@ -67,6 +68,8 @@ def contrast(name: str, draws: np.ndarray, alpha: float = 0.05, *, differences_o
     >>> round(contrast("odds ratio", risks).estimate, 3), round(contrast("ratio", risks).upper, 3)
     (1.714, 1.5)
     """
+    if np.all(np.isnan(draws)):
+        return Found(np.nan, np.nan, np.nan, UNKNOWN)
     if differences_only and name not in (DIFFERENCE, NUMBER_NEEDED):
         return Found(np.nan, np.nan, np.nan, DIFFERENCES_ONLY)
     undefined = _undefined(name, draws)

@@ -381,7 +381,8 @@ class Averages(WithParameters):
             sd, skewness and kurtosis of the posterior, lower and upper end of the interval, the posterior
             means of the outcome under control and under treatment, the number of failed checks of the study
             (see `checks`), and the family of the outcome, which is chosen when the sites agree unless the
-            study names it. `effects` has ratios, and effects in other groups of people.
+            study names it. `effects` has ratios, and effects in other groups of people. Numbers of
+            a site are NaN if everybody or nobody was treated there and the method needs such a comparison.
         """
         result = self._fitted()
         outcomes = result.average_outcomes
@@ -390,12 +391,13 @@ class Averages(WithParameters):
             own = getattr(outcomes, result.study.target).mean(axis=0)[:, 0] if result.study.by_site else []
             means = np.array([*own, outcomes.overall(result.study.target).mean(axis=0)[0]])
             found = found.assign(control=means[:, 0], treated=means[:, 1])
+        found.loc[list(result.sites_without_effects), found.columns.drop("n")] = np.nan
         return found.assign(failed_checks=len(failed(checks_of(result))), family=result.family)
 
     # ---------------------------------------------------------------------- internal
 
     def _both(self, group: str, site: str | None) -> np.ndarray:
-        """Draws [K, arm] of the means, of which only the difference may be known."""
+        """Draws [K, arm] of the means, of which only the difference may be known; NaN for an empty group."""
         result = self._fitted()
         outcomes, target = result.average_outcomes, result.study.target
         place = outcomes.groups.index(self._known_group(group))
@@ -408,8 +410,9 @@ class Averages(WithParameters):
                 found="by_site = false",
                 remedy="leave out the name of the site for the effect over all sites",
             )
-        found = getattr(outcomes, target)[:, where, place]
-        return found if outcomes.weight[where, place] > 0.0 else np.full_like(found, np.nan)
+        draws = getattr(outcomes, target)[:, where, place]
+        known = outcomes.weight[where, place] > 0.0 and site not in result.sites_without_effects
+        return draws if known else np.full_like(draws, np.nan)
 
     def _difference(self, group: str, site: str | None, alpha: float = 0.05) -> Found:
         return self._contrast(DIFFERENCE, group, site, alpha)

@@ -25,6 +25,13 @@ from unpooled.effects.summary import interval
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import FailedCheckWarning, StudyError
 from unpooled.estimators.subgroups import Subgroups
+from unpooled.estimators.tilting import Moment
+from unpooled.estimators.transport import (
+    Transported,
+    outcomes_elsewhere,
+    transported,
+    transported_to_moments,
+)
 from unpooled.methods import method as methods
 from unpooled.protocol.engine import RemoteSites
 from unpooled.site.effects import conditional_effects, conformal_interval, individual_effects
@@ -159,9 +166,93 @@ class Estimator(Subgroups):
         """
         return of_result(self._fitted())
 
+    # -------------------------------------------------------------------- elsewhere
+
+    def transport(self, people: Table, *, sample: bool = True) -> Transported:
+        """Average effects in another population, from a table of its people's covariates.
+
+        Parameters
+        ----------
+        people : table
+            The covariates of people of the population: a DataFrame, a CSV or Parquet path, or
+            ``(url, query)``. Treatment and outcome are not used. The table does not leave this process.
+        sample : bool, default=True
+            Whether these people are a sample of the population, so that intervals include that others could
+            have been drawn. Set False if they are the whole population.
+
+        Returns
+        -------
+        Transported
+            The mean outcomes of both arms and their comparisons, with intervals, and a check whether the
+            study's people cover the population.
+
+        Raises
+        ------
+        StudyError
+            If the model is not fitted, the method cannot predict outcomes at another site, or the study has
+            incomplete covariates.
+        DataError
+            If the table does not have the columns of the study, or a level that no site has.
+
+        Notes
+        -----
+        The population is taken to be another site, which differs from those of the study as these differ
+        from each other. FedCI draws its shift given those of the study's sites; sites with similar covariates
+        have similar shifts. CausalRFF draws its site terms from their distribution. AIPW and the
+        meta-analysis predict by their outcome regressions alone, as at one of the sites drawn at random, and
+        are not doubly robust elsewhere.
+        """
+        return transported(self._fitted(), people, sample=sample)
+
+    def transport_to_moments(self, moments: Mapping[str, Moment]) -> Transported:
+        """Average effects in another population, of which only means and sds of covariates are known.
+
+        Parameters
+        ----------
+        moments : dict of str to float or (float, float)
+            The mean of a covariate, or its mean and standard deviation. Of a 0/1 covariate give the share of
+            ones; of a text column the share of each level but the first, as ``column=level``.
+
+        Returns
+        -------
+        Transported
+            The mean outcomes of both arms and their comparisons, with intervals, and a check of the weights.
+
+        Raises
+        ------
+        StudyError
+            If a name or a moment is not valid, or the table of a site is not in this process (see `attach`).
+        FitError
+            If no weights of the study's people have these moments.
+        LimitRefusal
+            If the weights rest on fewer people than a site's limits allow.
+
+        Notes
+        -----
+        Means do not determine an average effect. The people of the study are weighted to have the moments of
+        the target, and among all such weights those are taken that are the closest to equal ones in relative
+        entropy (entropy balancing; Hainmueller, 2012). Covariates without a moment are distributed as the
+        weights leave them. The intervals take the moments as known; the rest is as in `transport`.
+        """
+        result = self._fitted()
+        tables, least = {}, 0.0
+        for name in result.sites:
+            site = self._beside(name)
+            assert site.adopted is not None
+            rows = site.adopted.own_rows
+            if rows is None:
+                raise StudyError(
+                    "people are weighted beside tables that are in memory",
+                    found=f"the table of site '{name}', which is read in batches",
+                    remedy="use transport with a table of people of the target",
+                )
+            tables[name] = np.asarray(rows.covariates)[np.asarray(rows.present) > 0.0]
+            least = max(least, float(site.limits.cell))
+        return transported_to_moments(result, tables, moments, least=least)
+
     # ----------------------------------------------------------------------- people
 
-    def effect(self, rows: Table, *, site: str) -> np.ndarray:
+    def effect(self, rows: Table, *, site: str | None) -> np.ndarray:
         """Conditional average treatment effect (CATE) of people, given their covariates.
 
         Parameters
@@ -169,8 +260,9 @@ class Estimator(Subgroups):
         rows : table
             The covariates of the people: a DataFrame, a CSV or Parquet path, or ``(url, query)``. Treatment
             and outcome are not used.
-        site : str
-            The site to which these people belong. Its table must be in this process (see `attach`).
+        site : str or None
+            The site to which these people belong. Its table must be in this process (see `attach`). None for
+            people of a site that took no part (see `transport`).
 
         Returns
         -------
@@ -183,7 +275,7 @@ class Estimator(Subgroups):
         self,
         rows: Table,
         *,
-        site: str,
+        site: str | None,
         alpha: float = 0.05,
         method: Literal["posterior", "calibrated"] = "posterior",
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -193,8 +285,8 @@ class Estimator(Subgroups):
         ----------
         rows : table
             The covariates of the people, as in `effect`.
-        site : str
-            The site to which these people belong.
+        site : str or None
+            The site to which these people belong; None for one that took no part.
         alpha : float, default=0.05
             The intervals have probability 1 - `alpha`.
         method : {"posterior", "calibrated"}, default="posterior"
@@ -231,15 +323,15 @@ class Estimator(Subgroups):
             )
         return interval(draws + self._fitted().outcome_sd * noise.unexplained_effects(*draws.shape), alpha)
 
-    def effect_draws(self, rows: Table, *, site: str) -> np.ndarray:
+    def effect_draws(self, rows: Table, *, site: str | None) -> np.ndarray:
         """Posterior draws of the CATE.
 
         Parameters
         ----------
         rows : table
             The covariates of the people, as in `effect`.
-        site : str
-            The site to which these people belong.
+        site : str or None
+            The site to which these people belong; None for one that took no part.
 
         Returns
         -------
@@ -254,6 +346,9 @@ class Estimator(Subgroups):
         DataError
             If the rows do not have the columns of the study.
         """
+        if site is None:
+            both = outcomes_elsewhere(self._fitted(), rows)
+            return self._fitted().outcome_sd * (both[..., 1] - both[..., 0])
         return conditional_effects(self._beside(site), self._fitted().draws, rows) * self._fitted().outcome_sd
 
     def ite(self, site: str, rows: Table | None = None) -> np.ndarray:

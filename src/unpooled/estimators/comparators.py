@@ -34,7 +34,9 @@ def estimates_table(
         "lower": estimate - reach,
         "upper": estimate + reach,
     }
-    return pd.DataFrame(columns, index=pd.Index([*names, *others], name="site"))
+    found = pd.DataFrame(columns, index=pd.Index([*names, *others], name="site"))
+    found.loc[list(result.sites_without_effects)] = np.nan
+    return found
 
 
 class AIPW(Estimator):

@@ -34,6 +34,8 @@ STREAMS = {
     "class sweeps": 27,
     "effects": 28,
     "individual effects": 29,
+    "people elsewhere": 40,
+    "a site elsewhere": 41,
     # JAX keys, asked for by `stream_key`.
     "latent keys": 11,
     "subsample": 15,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from pydantic import ValidationError
@@ -122,6 +122,22 @@ class Method(Protocol[S, C]):
         self, settings: S, context: C, draws: Draws, rows: Rows, people: Rows | None, seed: int
     ) -> np.ndarray:
         """ITE draws [K, people] for people with known outcomes (None: the site's own rows)."""
+        ...
+
+
+@runtime_checkable
+class Transports(Protocol):
+    """A method that also predicts outcomes at a site that took no part."""
+
+    def outcomes_elsewhere(
+        self, settings: Any, context: Any, draws: Draws, people: Rows, distances: np.ndarray, seed: int
+    ) -> np.ndarray:
+        """Draws [K, people, 2] of the mean outcomes in both arms, in standard units.
+
+        How the site differs from the others is the same for the same `draws`, whoever the people are; `seed`
+        is of what is drawn for the people alone. `distances` are those of the site's moments from the
+        reference sites, as in `Scaling.site_distances`.
+        """
         ...
 
 

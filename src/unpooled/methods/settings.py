@@ -42,6 +42,17 @@ class MethodSettings(BaseModel):
         """Whether the method combines estimates of single sites, and so needs effects by site."""
         return False
 
+    @property
+    def needs_both_arms(self) -> str:
+        """What to do about sites where everybody or nobody was treated; empty if they can take part."""
+        return "leave these sites out, or use a method that learns both arms from all sites, such as FedCI"
+
+    @property
+    def models_outcomes(self) -> bool:
+        """Whether the effect at a site comes from a model of outcomes alone, so that a site with one arm has
+        one too. If not, it also rests on comparing the site's own people."""
+        return True
+
     def changed(self, **changes: object) -> Self:
         """The settings with some changed; those that then have no effect return to their defaults."""
         loose = self.model_copy(update=changes)

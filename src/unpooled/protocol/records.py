@@ -48,7 +48,9 @@ class Parameters(Record):
         return Parameters(self.free, self.fixed, _at(self.per_site, site))
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["shared", "by_site"], meta_fields=["model"])
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["shared", "by_site", "elsewhere"], meta_fields=["model"]
+)
 @dataclass(frozen=True)
 class Draws(Record):
     """Posterior draws of a method's parameters: `shared` is [K, …] and `by_site` is [K, site, …]."""
@@ -57,6 +59,8 @@ class Draws(Record):
     by_site: Arrays = field(default_factory=dict)
     model: str = ""
     """Name of the candidate model that the draws belong to, for methods with several candidates."""
+    elsewhere: Arrays = field(default_factory=dict)
+    """[K, …]: what `by_site` would be at a site that took no part, if the method draws it; never sent."""
 
     def at(self, site: int) -> Arrays:
         """The shared draws and those of one site, in one flat dictionary."""
@@ -204,6 +208,10 @@ class SiteSummaries(Record):
     """Number of rows of each site."""
     observed: np.ndarray
     """[site, feature]: number of observed values of each feature of the incomplete covariates."""
+    one_arm: dict[str, str] = field(default_factory=dict)
+    """The sites with people in one arm only, and which: "treated" or "control"."""
+    moments: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    """[site, moment]: those from which `Scaling.site_distances` is computed."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from unpooled.coordinator.one_arm import one_arm_words
 from unpooled.diagnostics.borrowed_strength import borrowed
 from unpooled.diagnostics.missingness import missing_shares
 from unpooled.diagnostics.study_diagnostics import StudyDiagnostics, of_result
@@ -54,7 +55,10 @@ def report_content(
             "sites": result["site_count"],
         },
         "estimand": words.ESTIMANDS[outcome.study.target],
-        "assumptions": words.assumptions(result["method"], _chosen(result)),
+        "assumptions": [
+            *words.assumptions(result["method"], _chosen(result)),
+            *one_arm_words(outcome.study, outcome.scaling),
+        ],
         "sites": result["sites"],
         "hidden": hidden,
         "average_effects": result.get("average_effects", []),

@@ -202,16 +202,7 @@ def _arms(descriptions: Mapping[str, Description], columns: ColumnRoles) -> tupl
                 found=f"`treated` names a level that no site has: '{treated}'",
                 remedy="correct `treated` in the study's columns",
             )
-    control = next(level for level in levels if level != treated)
-    for site, description in descriptions.items():
-        for level, arm in ((control, "control"), (treated, "treated")):
-            if description.arms.get(level, 0) == 0:
-                raise DataError(
-                    f"site '{site}' must have people in both arms",
-                    found=f"no row in the {arm} arm",
-                    remedy="leave the site out, or define the treatment so that the site has both arms",
-                )
-    return control, treated
+    return next(level for level in levels if level != treated), treated
 
 
 def level_name(value: object) -> str:

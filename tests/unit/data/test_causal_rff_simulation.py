@@ -185,3 +185,12 @@ def test_a_shift_that_leaves_an_arm_empty_for_ever_is_an_error(monkeypatch: pyte
 def test_impossible_sizes_are_errors(wrong: dict[str, Any]) -> None:
     with pytest.raises(StudyError, match=f"'{next(iter(wrong))}' must be at least"):
         drawn("causalrff-delta", **wrong)
+
+
+def test_sites_may_have_one_arm_if_nobody_is_drawn_again() -> None:
+    """A shift of 8 leaves hardly any control: a table drawn once has none at most sites."""
+    once = drawn("causalrff-delta", sites=12, delta=8.0, least_in_arm=0)
+    shares = [frame["w"].mean() for frame in once.frames.values()]
+    assert sum(share == 1.0 for share in shares[1:]) >= 3 and 0.0 < shares[0] < 1.0
+    again = drawn("causalrff-delta", sites=3, delta=4.0, least_in_arm=2)
+    assert again.frames["site2"].equals(drawn("causalrff-delta", sites=3, delta=4.0).frames["site2"])

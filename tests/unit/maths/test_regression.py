@@ -74,6 +74,32 @@ def _fitted(beta: np.ndarray, shift: np.ndarray) -> np.ndarray:
     return np.einsum("nf,jnf->jn", PHI, beta[:, ARM]) + shift[:, ARM, SITE]
 
 
+def test_the_shift_of_an_arm_that_a_site_lacks_keeps_its_prior_spread() -> None:
+    """Given everything else its variance is as before the data, Ψ₁₁ − Ψ₁₀²/Ψ₀₀; every site has one arm."""
+    arm = SITE % 2
+    design, sites = np.eye(2)[arm][:, :, None] * PHI[:, None, :], np.eye(SITES)[SITE]
+    sums = RegressionSums(
+        gram=np.einsum("naf,nbg->abfg", design, design),
+        moment=np.einsum("naf,n->af", design, Y),
+        square=np.asarray(Y @ Y),
+        log_determinant=np.zeros(()),
+        site_gram=np.einsum("ns,na,nbf->sabf", sites, np.eye(2)[arm], design),
+        site_moment=np.einsum("ns,na,n->sa", sites, np.eye(2)[arm], Y),
+    )
+    prior = RegressionPrior(T, SHIFT, np.eye(SITES))
+    found = posterior(sums, prior)
+    noise = np.vstack([np.zeros(noise_size(prior)), np.eye(noise_size(prior))])
+    every = np.concatenate([part.reshape(len(noise), -1) for part in coefficients(found, noise)], axis=1)
+    root = every[1:] - every[0]
+    precision = np.linalg.inv(root.T @ root)
+    covariance = SHIFT @ SHIFT.T
+    for site in range(SITES):
+        lacking = 1 - site % 2
+        place = 2 * FEATURES + lacking * SITES + site
+        alone = covariance[lacking, lacking] - covariance[0, 1] ** 2 / covariance[1 - lacking, 1 - lacking]
+        assert 1.0 / precision[place, place] == pytest.approx(alone, rel=1e-8)
+
+
 def test_evidence_and_mean_are_those_of_the_rows(prior: RegressionPrior) -> None:
     found, design = posterior(_sums(), prior), _design(prior)
     covariance = design @ design.T + NOISE

@@ -10,7 +10,7 @@ import pytest
 
 import unpooled as up
 from unpooled.data.simulation import simulate
-from unpooled.errors import DataError, LimitRefusal, StudyError, UnpooledError
+from unpooled.errors import DataError, LimitRefusal, StudyError
 
 QUICK = {"draws": 40, "classes": 3, "starts": 2, "rounds": 8, "sweeps": 6}
 pytestmark = pytest.mark.slow
@@ -43,13 +43,6 @@ def test_one_site_works_and_there_is_nobody_to_borrow_from() -> None:
 def test_more_classes_than_the_data_bear_are_refused_before_anything_is_fitted() -> None:
     with pytest.raises(StudyError, match="at most classes = 4"):
         up.CausalRFF(seed=1, **{**QUICK, "classes": 7}).fit(study(), tables(rows=12))
-
-
-def test_an_empty_arm_is_refused_by_the_sites_name() -> None:
-    made = tables()
-    made["site2"]["w"] = 1
-    with pytest.raises(UnpooledError, match="site2"):
-        up.CausalRFF(seed=1, **QUICK).fit(study(), made)
 
 
 def test_constant_covariates_are_refused_by_name() -> None:

@@ -67,9 +67,9 @@ def test_one_or_three_levels_over_all_sites_are_an_error() -> None:
         agreed(site(_1=4))
 
 
-def test_a_site_with_an_empty_arm_is_named() -> None:
-    with pytest.raises(DataError, match="site 's1' must have people in both arms"):
-        agreed(site(), site(_1=9))
+def test_a_site_may_have_one_arm_if_there_are_two_over_all_sites() -> None:
+    found = agreed(site(_0=4), site(_1=9))
+    assert (found.control, found.treated) == ("0", "1")
 
 
 @pytest.mark.parametrize("one", [1, 1.0, True, "1", np.int8(1), np.float32(1), np.float64(1), np.bool_(True)])

@@ -31,7 +31,7 @@ COEFFICIENT_SEED = 3
 LEAST, TRIES = 2, 1_000_000
 """Fewest people in an arm of a training table, and the number of attempts to draw such a table."""
 
-_COMMON = ("coefficient_sd", "coefficient_seed")
+_COMMON = ("coefficient_sd", "coefficient_seed", "least_in_arm")
 OPTIONS = {
     "causalrff-same": _COMMON,
     "causalrff-diff": _COMMON,
@@ -65,6 +65,7 @@ def simulate(
     coefficient_sd: float = 2.0,
     coefficient_seed: int = COEFFICIENT_SEED,
     delta: float = 4.0,
+    least_in_arm: int = LEAST,
 ) -> Simulation:
     """Tables of ``rows`` people per site; ``coefficient_seed`` draws the coefficients, ``seed`` the people.
 
@@ -72,18 +73,24 @@ def simulate(
     an estimate from covariates cannot have an error of 0.
 
     With large shifts nearly everybody is treated. A site's training people are therefore drawn again until
-    each arm has two people; its test people are drawn once.
+    each arm has ``least_in_arm`` people; its test people are drawn once. With 0, training people are drawn
+    once too, and a site may have people in one arm only.
 
     >>> data = simulate("causalrff-diff", sites=2, rows=50, seed=7)
     >>> data.frames["site2"]["w"].mean() > data.frames["site1"]["w"].mean()
     np.True_
     """
-    sizes = {"sites": (sites, 1), "rows": (rows, 2 * LEAST), "seed": (seed, 0), "test_rows": (test_rows, 0)}
+    sizes = {
+        "sites": (sites, 1),
+        "rows": (rows, max(2 * least_in_arm, 1)),
+        "seed": (seed, 0),
+        "test_rows": (test_rows, 0),
+    }
     drawn = {"coefficient_sd": (coefficient_sd, 0), "coefficient_seed": (coefficient_seed, 0)}
-    require_at_least({**sizes, **drawn, "delta": (delta, 0)})
+    require_at_least({**sizes, **drawn, "delta": (delta, 0), "least_in_arm": (least_in_arm, 0)})
     process = (_plane if name == "causalrff-continuous" else _classes)(coefficient_seed, coefficient_sd)
     shifts = _shifts(name, sites, delta, coefficient_seed)
-    train, tested = (partial(_people, process, shifts, least) for least in (LEAST, 0))
+    train, tested = (partial(_people, process, shifts, least) for least in (least_in_arm, 0))
     frames, truth = site_tables(train, sites=sites, rows=rows, seed=seed, part=0)
     test, test_truth = site_tables(tested, sites=sites, rows=test_rows, seed=seed, part=1)
     return Simulation(name, "continuous", seed, frames, test, truth, test_truth, method="causal_rff")

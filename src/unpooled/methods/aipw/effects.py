@@ -11,7 +11,7 @@ from unpooled.maths.compilation import Program
 from unpooled.maths.streams import key_data, stream
 from unpooled.methods.aipw.stages import features
 from unpooled.models.outcome_family import Family, Gaussian, individual_effect
-from unpooled.protocol.records import Arrays
+from unpooled.protocol.records import Arrays, Draws
 from unpooled.protocol.rows import Rows
 
 
@@ -22,6 +22,16 @@ def conditional(family: Family, draws: Arrays, people: Rows) -> np.ndarray:
         return (both[:, 1] - both[:, 0]) @ np.asarray(features(people.covariates)).T
     means = family.mean(jnp.asarray(both @ np.asarray(features(people.covariates)).T))
     return np.asarray(family.standardised(means[:, 1] - means[:, 0]))
+
+
+def elsewhere(family: Family, draws: Draws, people: Rows, seed: int) -> np.ndarray:
+    """Draws [K, people, 2] of the regressions at a site that took no part: those of one of the sites, drawn
+    anew for every draw."""
+    outcome = np.asarray(draws.by_site["outcome"])
+    chosen = stream(seed, "a site elsewhere").integers(outcome.shape[1], size=len(outcome))
+    both = outcome[np.arange(len(outcome)), chosen]
+    predictor = np.swapaxes(both @ np.asarray(features(people.covariates)).T, 1, 2)
+    return np.asarray(family.standardised_mean(family.mean(jnp.asarray(predictor))))
 
 
 def individual(family: Family, draws: Arrays, people: Rows, seed: int) -> np.ndarray:

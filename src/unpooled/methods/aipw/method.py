@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.methods.aipw.effects import conditional, individual
+from unpooled.methods.aipw.effects import conditional, elsewhere, individual
 from unpooled.methods.aipw.fit import budget, expected, fit
 from unpooled.methods.aipw.model import PooledRegressions
 from unpooled.methods.aipw.newton import STEPS
@@ -86,6 +86,17 @@ class AIPWMethod:
         self, settings: AIPWSettings, context: AIPWContext, draws: Draws, rows: Rows, people: Rows
     ) -> np.ndarray:
         return conditional(outcome_family(context), draws.at(int(people.site)), people)
+
+    def outcomes_elsewhere(
+        self,
+        settings: AIPWSettings,
+        context: AIPWContext,
+        draws: Draws,
+        people: Rows,
+        distances: np.ndarray,
+        seed: int,
+    ) -> np.ndarray:
+        return elsewhere(outcome_family(context), draws, people, 0)
 
     def individual_effects(
         self,

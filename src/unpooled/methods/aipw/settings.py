@@ -44,6 +44,21 @@ class AIPWSettings(MethodSettings):
         return self.site_terms != "none"
 
     @property
+    def models_outcomes(self) -> bool:
+        return False
+
+    @property
+    def needs_both_arms(self) -> str:
+        if self.estimator != "aipw":
+            return "use FedCI, or set estimator = 'aipw': this one compares both arms within each site"
+        if self.site_terms == "offsets":
+            return (
+                "use FedCI or, if outcomes do not depend on the site given the covariates, set site_terms = "
+                "'none': with an intercept for each site, propensities at these sites would be 0 or 1"
+            )
+        return ""
+
+    @property
     def fold_draws(self) -> int:
         return self.repeats if self.folds > 1 and self.estimator != "difference" else 1
 

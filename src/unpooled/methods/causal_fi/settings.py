@@ -121,6 +121,13 @@ class CausalFISettings(MethodSettings):
     """Variational: imputations of a person's missing values per draw of the weights, for conditional
     effects."""
 
+    @property
+    def needs_both_arms(self) -> str:
+        return (
+            "leave these sites out, or use FedCI with complete columns: CausalFI models who is treated alike "
+            "at every site, which is wrong where the site alone decides it"
+        )
+
 
 @dataclass(frozen=True)
 class CausalFIContext:

@@ -163,6 +163,16 @@ def _effects(model: Model, draws: Arrays, people: Rows) -> Array:
     return both[..., 1] - both[..., 0]
 
 
+def each_outcome(model: Model, draws: Arrays, people: Rows) -> np.ndarray:
+    """Draws [K, people, 2] of the mean outcomes in both arms."""
+    return np.asarray(_outcomes(model, draws, people))
+
+
+@Program
+def _outcomes(model: Model, draws: Arrays, people: Rows) -> Array:
+    return jax.lax.map(lambda draw: model.outcomes(draw, people), draws)
+
+
 def each_individual(
     model: Model, draws: Arrays, people: Rows, keys: np.ndarray, correlation: float
 ) -> np.ndarray:

@@ -26,6 +26,7 @@ from unpooled.methods.causal_rff.effects import (
     RegressionModel,
     each_draw,
     each_individual,
+    each_outcome,
 )
 from unpooled.methods.causal_rff.expected import expected, of_classes, of_gaussian, of_regression
 from unpooled.methods.causal_rff.fit import Candidate, fit
@@ -184,6 +185,24 @@ class CausalRFFMethod:
     ) -> np.ndarray:
         model = _models(settings, context)[draws.model]
         return each_draw(model, draws.at(int(people.site)), people)
+
+    def outcomes_elsewhere(
+        self,
+        settings: CausalRFFSettings,
+        context: CausalRFFContext,
+        draws: Draws,
+        people: Rows,
+        distances: np.ndarray,
+        seed: int,
+    ) -> np.ndarray:
+        if not draws.elsewhere:
+            raise StudyError(
+                "CausalRFF's model must say how a site that took no part would differ",
+                found=f"the model '{draws.model}' with site_terms = '{settings.site_terms}'",
+                remedy="set confounding = 'observed', with site_terms = 'offsets', 'deviations' or 'none'",
+            )
+        model = _models(settings, context)[draws.model]
+        return each_outcome(model, {**draws.shared, **draws.elsewhere}, people)
 
     def individual_effects(
         self,

@@ -90,6 +90,10 @@ class CausalRFFSettings(MethodSettings):
     it affects individual effects only."""
 
     @property
+    def needs_both_arms(self) -> str:
+        return ""
+
+    @property
     def differs_by_site(self) -> bool:
         return self.confounding != "observed" or self.site_terms != "none"
 

@@ -136,8 +136,10 @@ def diagnose(scaling: Scaling, folds: int = FOLDS) -> Procedure[DiagnosticStatis
 
 
 def _diagnose(scaling: Scaling, folds: int) -> Procedure[DiagnosticStatistics]:
-    without = held_out(folds)
-    known = yield from nuisances(_pooling(scaling), None, without, without, BALANCING if folds > 1 else None)
+    without, pooling = held_out(folds), _pooling(scaling)
+    if scaling.known.one_arm:  # with an intercept of its own, the propensity at such a site would be 0 or 1
+        pooling = pooling._replace(offsets=False)
+    known = yield from nuisances(pooling, None, without, without, BALANCING if folds > 1 else None)
     assert known.treatment is not None
     own = np.repeat(known.treatment.coefficients[-1][:, None], folds, axis=1)
     # Zero coefficients give everybody a propensity of ½, hence equal weights: the unadjusted difference.

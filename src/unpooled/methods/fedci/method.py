@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
+from unpooled.errors import StudyError
 from unpooled.maths.streams import stream
 from unpooled.methods.expected import Course
 from unpooled.methods.fedci.effects import (
@@ -12,6 +13,7 @@ from unpooled.methods.fedci.effects import (
     conditional_effects,
     individual_effects,
 )
+from unpooled.methods.fedci.elsewhere import outcomes_elsewhere
 from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, Dispersion, dispersion_of
 from unpooled.methods.fedci.expected import expected
 from unpooled.methods.fedci.fit import fit
@@ -169,6 +171,24 @@ class FedCIMethod:
         if settings.inference == "variational":
             return paper.conditional_effects(settings, context, draws, rows, people)
         return conditional_effects(_evidences(settings, context), draws.shared, rows, people, settings.draws)
+
+    def outcomes_elsewhere(
+        self,
+        settings: FedCISettings,
+        context: FedCIContext,
+        draws: Draws,
+        people: Rows,
+        distances: np.ndarray,
+        seed: int,
+    ) -> np.ndarray:
+        if settings.inference == "variational":
+            raise StudyError(
+                "effects elsewhere need draws of the hyperparameters",
+                found="inference = 'variational'",
+                remedy="use inference = 'collapsed', which is the default",
+            )
+        evidences = _evidences(settings, context)
+        return outcomes_elsewhere(evidences, draws.shared, people, distances, settings.draws, seed)
 
     def individual_effects(
         self,

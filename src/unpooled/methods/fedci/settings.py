@@ -85,6 +85,10 @@ class FedCISettings(MethodSettings):
         return self.inter_dependency
 
     @property
+    def needs_both_arms(self) -> str:
+        return ""
+
+    @property
     def differs_by_site(self) -> bool:
         return self.inter_dependency
 

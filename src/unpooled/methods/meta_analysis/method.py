@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.methods.aipw.effects import conditional, individual
+from unpooled.methods.aipw.effects import conditional, elsewhere, individual
 from unpooled.methods.aipw.fit import budget, expected
 from unpooled.methods.aipw.newton import STEPS
 from unpooled.methods.aipw.settings import AIPWContext, context_of, outcome_family, outcome_model
@@ -88,6 +88,17 @@ class MetaAnalysisMethod:
         self, settings: MetaAnalysisSettings, context: AIPWContext, draws: Draws, rows: Rows, people: Rows
     ) -> np.ndarray:
         return conditional(outcome_family(context), draws.at(int(people.site)), people)
+
+    def outcomes_elsewhere(
+        self,
+        settings: MetaAnalysisSettings,
+        context: AIPWContext,
+        draws: Draws,
+        people: Rows,
+        distances: np.ndarray,
+        seed: int,
+    ) -> np.ndarray:
+        return elsewhere(outcome_family(context), draws, people, 0)
 
     def individual_effects(
         self,

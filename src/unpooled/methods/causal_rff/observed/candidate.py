@@ -166,7 +166,8 @@ def _at(length: float, drawn: dict[str, np.ndarray]) -> Draws:
         "noise": drawn["noise"],
         "length": np.full(len(drawn["noise"]), length),
     }
-    return Draws(rest, {"site": drawn["site"]})
+    new = {"site": drawn["elsewhere"]} if "elsewhere" in drawn else {}
+    return Draws(rest, {"site": drawn["site"]}, elsewhere=new)
 
 
 def width(settings: CausalRFFSettings, design: Design) -> int:

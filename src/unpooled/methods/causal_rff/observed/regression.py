@@ -271,10 +271,14 @@ class PartlyShared(eqx.Module):
     def coefficients(self, point: Array, sums: RegressionStatistics, key: Array | None) -> dict[str, Array]:
         pooled, prior = self._system(point, sums)
         found = pooling.coefficients(pooling.posterior(pooled, prior), prior, key)
-        site = jnp.where(site_terms(self.outline), found.site, 0.0)
+        site, differ = found.site, site_terms(self.outline)
+        new = jnp.zeros(site.shape[1])  # the terms of another site, from their prior
+        if key is not None:
+            new = prior.site @ jax.random.normal(jax.random.fold_in(key, 1), new.shape)
         return {
             "common": found.common.reshape(2, -1),
-            "site": site.reshape(len(site), 2, -1),
+            "site": jnp.where(differ, site, 0.0).reshape(len(site), 2, -1),
+            "elsewhere": jnp.where(differ, new, 0.0).reshape(2, -1),
             "noise": jnp.exp(point[-2:]),
         }
 
