@@ -13,7 +13,7 @@ from unpooled.maths.linear_algebra import unpack
 from unpooled.maths.streams import stream
 from unpooled.protocol.messages import Ask, Refusal, Statistics, Together
 from unpooled.protocol.records import Parameters
-from unpooled.site.site import folds
+from unpooled.site.folds import folds
 
 TABLE = people(200, numbers=2)
 FOLDS = np.array([-1, 0, 1, 2])

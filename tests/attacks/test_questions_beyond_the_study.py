@@ -38,7 +38,18 @@ def test_a_site_adopts_no_finer_settings_than_were_approved(tmp_path: Path, basi
 def test_inducing_inputs_are_the_sites_own() -> None:
     """No question carries them: the site computes them from the settings, the seed and the scaling."""
     sent = {field.name for field in fields(Adopt)}
-    assert sent == {"schema", "scaling", "method", "settings", "seed", "sites", "diagnostics", "by_site"}
+    known = {
+        "schema",
+        "scaling",
+        "method",
+        "settings",
+        "seed",
+        "sites",
+        "diagnostics",
+        "by_site",
+        "subgroups",
+    }
+    assert sent == known
 
 
 # --------------------------------------------------------------- G: refusals

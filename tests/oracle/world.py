@@ -28,7 +28,7 @@ from unpooled.methods.method import with_settings
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters, Scaling, SiteSummaries
-from unpooled.site.site import folds
+from unpooled.site.folds import folds
 from unpooled.study import Study
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a", "b", "c"])

@@ -16,7 +16,7 @@ from unpooled.maths.streams import stream
 from unpooled.methods.diagnostics import rounds
 from unpooled.methods.diagnostics.rounds import DiagnosticStatistics
 from unpooled.protocol.records import Record
-from unpooled.site.site import folds
+from unpooled.site.folds import folds
 
 SEED = 5
 SIZES = {"north": 100, "south": 125, "east": 110}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -270,10 +271,7 @@ def test_weights_must_be_numbers_above_0(changed: dict[str, Any], found: str) ->
         open_sites(study(weight="weight", method={"name": "aipw"}), sites, NONE)
 
 
-def test_everybody_must_have_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    from unpooled.methods.aipw import METHOD
-
-    monkeypatch.setattr(METHOD, "takes_clusters", True, raising=False)
+def test_everybody_must_have_a_cluster() -> None:
     sites = tables()
     sites["north"].loc[:4, "ward"] = None
     with pytest.raises(DataError, match="'ward' must have no missing values at site 'north'"):
@@ -289,3 +287,40 @@ def test_methods_that_would_ignore_weights_or_clusters_refuse_them_by_name(name:
     assert ["weight" in raised.value.problems[0].found, "ward" in raised.value.problems[1].found] == [
         True
     ] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: up.AIPW(folds=1, ridge=1e-7, site_terms="none"),
+        lambda: up.AIPW(estimator="ipw", folds=1, ridge=1e-7, site_terms="none"),
+        lambda: up.AIPW(estimator="difference"),
+        lambda: up.MetaAnalysis(folds=1, ridge=1e-7),
+    ],
+    ids=["aipw", "ipw", "difference", "meta-analysis"],
+)
+def test_copies_of_a_person_in_one_cluster_are_one_person(make: Callable[[], Any]) -> None:
+    """A cluster of three copies tells no more than one of them: estimates and errors stay as they are."""
+    one = {name: frame.assign(person=np.arange(len(frame))) for name, frame in tables().items()}
+    three = {name: pd.concat([frame] * 3, ignore_index=True) for name, frame in one.items()}
+    for target in ("sample", "population"):
+        alone = make().fit(study(target=target), one)
+        together = make().fit(study(target=target, cluster="person"), three)
+        ignored = make().fit(study(target=target), three)
+        np.testing.assert_allclose(together.ate(), alone.ate(), rtol=1e-5)
+        np.testing.assert_allclose(together.ate_draws().std(), alone.ate_draws().std(), rtol=1e-5)
+        assert ignored.ate_draws().std() < 0.65 * alone.ate_draws().std()
+
+
+def test_people_of_a_cluster_are_in_the_same_fold() -> None:
+    roles = study(cluster="ward", method={"name": "aipw"})
+    plain = with_settings(roles, "aipw", {"folds": 2, "repeats": 2})
+    agreed = run(reach_agreement(plain), InProcess(open_sites(plain, tables(), NONE)))
+    question = adoption(plain, agreed.schema, agreed.scaling)
+    frame = tables()["north"]
+    rows = adopt(Site("north", frame, roles.columns), question).rows
+    assert isinstance(rows, Rows) and rows.more_folds is not None
+    for fold in (rows.fold, rows.more_folds[0]):
+        by_ward = pd.Series(np.asarray(fold)[: len(frame)]).groupby(frame["ward"].to_numpy())
+        assert (by_ward.nunique() == 1).all() and by_ward.first().nunique() == 2

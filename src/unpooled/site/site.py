@@ -29,7 +29,6 @@ from unpooled.disclosure.limits import NONE, Limits
 from unpooled.disclosure.protection import capped_weights, fewest_people
 from unpooled.disclosure.subgroups import answerable
 from unpooled.errors import DataError, MessageError, Problems, StudyError
-from unpooled.maths.streams import stream
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.diagnostics.balance import with_regressors
@@ -41,6 +40,7 @@ from unpooled.protocol.records import Scaling
 from unpooled.protocol.rows import HALF, Rows, make_rows
 from unpooled.protocol.stage import Stage
 from unpooled.site.duplicates import Keeper, in_memory
+from unpooled.site.folds import Folds, folds_of
 from unpooled.site.profile import Profile, encoded, profile
 from unpooled.site.session import Party, Session
 from unpooled.site.spool import Spool, append
@@ -158,7 +158,11 @@ def adopt(site: Site, question: Adopt) -> Adoption:
     table = site.table if batched else site.frame
     treatment = profile_of(site, question.schema).treatment
     salt = question.sites.index(site.name) if site.salt is None else site.salt
-    drawn = _folds_of(treatment, method.folds(settings), settings.fold_draws, question, salt)
+    cluster = None
+    if site.columns.cluster is not None:
+        (arrays,) = encoded(table, site.columns, question.schema, site=site.name)
+        cluster = arrays.cluster
+    drawn = folds_of(treatment, method.folds(settings), settings.fold_draws, question, salt, cluster)
     by_fold = any(stage.by_fold for stage in stages.values())
     subgroups = _subgroups_of(site, table, question, drawn if by_fold else drawn.as_one(), treatment)
     batches = _prepared(site, table, question, drawn, subgroups.members, salt)
@@ -185,32 +189,6 @@ def adopt(site: Site, question: Adopt) -> Adoption:
     )
 
 
-class Folds(NamedTuple):
-    """Everybody's fold in each draw of the method's folds [draw, n], and in the diagnostics."""
-
-    drawn: np.ndarray
-    diagnostic: np.ndarray | None
-
-    def of(self, people: slice) -> Folds:
-        return Folds(self.drawn[:, people], None if self.diagnostic is None else self.diagnostic[people])
-
-    def as_one(self) -> Folds:
-        """One fold with all people."""
-        return Folds(np.zeros_like(self.drawn[:1]), None)
-
-    def groups(self, treatment: np.ndarray) -> np.ndarray:
-        """Every fold of every arm [group, n]: groups whose sums could be worked out."""
-        each = [*self.drawn, *([] if self.diagnostic is None else [self.diagnostic])]
-        return np.array(
-            [
-                (one == f) & (treatment == a)
-                for one in each
-                for a in (0, 1)
-                for f in range(one.max(initial=0) + 1)
-            ]
-        )
-
-
 class Subgroups(NamedTuple):
     """Who belongs to each of the study's subgroups [group, n], and the names of those without answers."""
 
@@ -226,15 +204,6 @@ class Prepared(NamedTuple):
     diagnostic_rows: Rows | Spool | None
     people: float
     left_out: tuple[str, ...]
-
-
-def _folds_of(treatment: np.ndarray, count: int, draws: int, question: Adopt, salt: int) -> Folds:
-    fold = folds(treatment, count, stream(question.seed, "folds", salt))
-    drawn = further_folds(treatment, fold, count, draws, stream(question.seed, "further folds", salt))
-    if not question.diagnostics:
-        return Folds(drawn, None)
-    rng = stream(question.seed, "diagnostic folds", salt)
-    return Folds(drawn, folds(treatment, question.diagnostics, rng))
 
 
 def _subgroups_of(
@@ -321,44 +290,6 @@ def _spooled(batches: Iterator[Prepared], schema: Schema) -> Prepared:
     rows.left_out = diagnostic.left_out = places
     names = tuple(schema.features[place] for place in places)
     return Prepared(rows, None, diagnostic if diagnostic.count else None, people, names)
-
-
-def folds(treatment: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Assign each row to a fold, spreading each arm evenly over the folds; reproducible from the seed.
-
-    A method that holds out no rows (`count` 0) has one fold with all rows.
-    """
-    fold = np.zeros(len(treatment), dtype=np.int8)
-    for arm in (0, 1):
-        people = np.flatnonzero(treatment == arm)
-        fold[people] = rng.permutation(len(people)) % max(count, 1)
-    return fold
-
-
-def further_folds(
-    treatment: np.ndarray, fold: np.ndarray, count: int, draws: int, rng: np.random.Generator
-) -> np.ndarray:
-    """All draws of the folds [draw, n], beginning with `fold`.
-
-    Each further draw spreads the people who share an arm and all folds of the draws before evenly over the
-    folds. No two draws have nearly the same fold, whose difference would be a sum over few people.
-    """
-    drawn = [np.asarray(fold, dtype=np.int8)]
-    alike = np.asarray(fold, dtype=np.intp)
-    """A number for all folds of the draws so far."""
-    while len(drawn) < draws and count > 1:
-        new = np.zeros(len(treatment), dtype=np.int8)
-        for arm in (0, 1):
-            people = np.flatnonzero(treatment == arm)
-            # The numbers that occur, in order, become 0, 1, 2, …
-            same = (np.cumsum(np.bincount(alike[people]) > 0) - 1)[alike[people]]
-            # People in random order, those who are alike side by side, are dealt out to the folds in blocks.
-            order = np.lexsort((rng.random(len(people)), rng.permutation(same.max(initial=-1) + 1)[same]))
-            blocks = np.tile(np.arange(count, dtype=np.int8), (-(-len(people) // count), 1))
-            new[people[order]] = rng.permuted(blocks, axis=1).ravel()[: len(people)]
-        drawn.append(new)
-        alike = alike * count + new
-    return np.array(drawn)
 
 
 def open_site(name: str, source: Table, study: Study, limits: Limits) -> Site:

@@ -188,6 +188,7 @@ def test_balance_before_weighting_is_empty_where_few_carry_a_flag() -> None:
 COUNTS = {"a": 100, "b": 60, "c": 40, "d": 200}
 SITES = diagnostic_statistics(
     site_people=np.array([100.0, 60.0, 40.0, 200.0]),
+    site_weights=np.array([100.0, 60.0, 40.0, 200.0]),
     site_estimates=np.array([0.4, 1.1, -0.3, 0.7]),
     site_errors=np.array([0.2, 0.3, 0.25, 0.1]),
 )
@@ -234,6 +235,7 @@ def test_without_a_site_it_is_the_mean_of_everybody_elses_scores() -> None:
     }
     sites = diagnostic_statistics(
         site_people=np.array([float(len(one)) for one in scores.values()]),
+        site_weights=np.array([float(len(one)) for one in scores.values()]),
         site_estimates=np.array([one.mean() for one in scores.values()]),
         site_errors=np.array([one.std(ddof=1) / np.sqrt(len(one)) for one in scores.values()]),
     )

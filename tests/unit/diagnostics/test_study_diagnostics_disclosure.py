@@ -173,7 +173,9 @@ def shared_otherwise(sent: DiagnosticStatistics, people: tuple[int, int]) -> Dia
     assert spread > 0.0
     count[2:], mean[2:] = n, means
     error[2:] = np.sqrt(spread * np.array([0.9, 0.1]) / n / (n - 1.0))
-    return replace(sent, per_site=per_site, site_people=count, site_estimates=mean, site_errors=error)
+    return replace(
+        sent, per_site=per_site, site_people=count, site_weights=count, site_estimates=mean, site_errors=error
+    )
 
 
 def test_how_the_two_share_what_is_hidden_is_nowhere_to_be_seen() -> None:

@@ -13,7 +13,7 @@ from unpooled.methods.aipw.group_means import GroupEstimates, outcome_draws, ove
 from unpooled.methods.aipw.method import METHOD
 from unpooled.methods.aipw.model import Estimates
 from unpooled.methods.aipw.settings import AIPWContext, AIPWSettings
-from unpooled.site.site import folds, further_folds
+from unpooled.site.folds import folds, further_folds
 
 # ---------------------------------------------------------------------------------- combined
 

@@ -41,7 +41,8 @@ from unpooled.protocol.messages import (
 from unpooled.protocol.records import Draws, Parameters
 from unpooled.site.answer import answer
 from unpooled.site.effects import conditional_effects
-from unpooled.site.site import Site, folds
+from unpooled.site.folds import folds
+from unpooled.site.site import Site
 from unpooled.study import Study, agree
 
 STUDY = methods.with_explicit_settings(

@@ -220,9 +220,9 @@ class Scores(MeansByGroup):
     reveals: ClassVar[str] = (
         "at this site, by draw of the folds and by group (everybody, the treated, the controls, the overlap, "
         "groups that the study names): number of people, or of clusters, and, for the mean outcome under "
-        "control and for the effect, means of their doubly robust scores, and sums of products of the scores' "
-        "deviations and of their weighted residuals; for sums over sites: how many propensities were clipped and, by arm, "
-        "number of people, sum of inverse-propensity weights and of their squares"
+        "control and for the effect, means of their doubly robust scores, and sums of products of the "
+        "scores' deviations and of their weighted residuals; for sums over sites: how many propensities were "
+        "clipped and, by arm, number of people, sum of inverse-propensity weights and of their squares"
     )
 
     def of_batch(self, parameters: Parameters, rows: Rows) -> Statistics:

@@ -107,6 +107,9 @@ class DiagnosticStatistics(Record):
     """The statistics that the sites sent for the diagnostics, in standard units."""
 
     site_people: np.ndarray
+    """Number of people, or of clusters."""
+    site_weights: np.ndarray
+    """Sum of the sampling weights; the number of people if there are none."""
     site_estimates: np.ndarray
     """Each site's doubly robust estimate."""
     site_errors: np.ndarray
@@ -155,6 +158,7 @@ def _diagnose(scaling: Scaling, folds: int) -> Procedure[DiagnosticStatistics]:
     sites = of_scores(sums)
     return DiagnosticStatistics(
         site_people=sums["people"],
+        site_weights=sums["weight"],
         site_estimates=sites.estimate,
         site_errors=sites.error,
         aipw=_pair(of_scores(stacked_scores(sums))),
