@@ -219,6 +219,7 @@ def test_scores_are_pooled_without_subtracting_large_numbers() -> None:
     parts = [1e9 + rng.standard_normal(size) for size in (40, 25)]
     sums = {
         "people": np.array([len(part) for part in parts], dtype=float),
+        "weight": np.array([len(part) for part in parts], dtype=float),
         "mean": np.array([part.mean() for part in parts]),
         "squares": np.array([((part - part.mean()) ** 2).sum() for part in parts]),
     }
