@@ -15,8 +15,9 @@ from engines.stage import approve_together
 from unpooled.coordinator.duplicates import leave_out_copies
 from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.codec import decode, encode
+from unpooled.protocol.duplicate_messages import CountKeys, FinishKeys, LeaveOut, RaiseKeys
 from unpooled.protocol.envelope import Asked, open_reply
-from unpooled.protocol.messages import CountKeys, FinishKeys, LeaveOut, RaiseKeys, Refusal, SiteReplies
+from unpooled.protocol.messages import Refusal, SiteReplies
 from unpooled.site import points
 from unpooled.site.duplicates import DOMAIN
 from unpooled.site.folder import SiteFolder

@@ -22,7 +22,8 @@ from unpooled.disclosure.limits import NONE
 from unpooled.engines import in_process
 from unpooled.errors import LimitRefusal
 from unpooled.maths.linear_algebra import unpack
-from unpooled.protocol.messages import Adopt, Ask, Message, Replies, Statistics, Summarise, Summary, Together
+from unpooled.protocol.messages import Adopt, Ask, Message, Replies, Statistics, Together
+from unpooled.protocol.table_messages import Summarise, Summary
 
 FLAGS = [7, 9, 12]
 ROWS = [30, 36, 48, 60, 120]

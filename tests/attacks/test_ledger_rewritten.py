@@ -16,8 +16,9 @@ from engines.stage import approve_together, study, tables, written
 from unpooled.errors import ResultsError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Asked, open_reply
-from unpooled.protocol.messages import Ask, Describe, Refusal, Statistics
+from unpooled.protocol.messages import Ask, Refusal, Statistics
 from unpooled.protocol.records import Parameters
+from unpooled.protocol.table_messages import Describe
 from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import Gateway
 from unpooled.site.ledger import Ledger, entries, verify

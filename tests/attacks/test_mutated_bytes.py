@@ -18,17 +18,9 @@ from attacks.coordinator import Attacker, people, study
 from unpooled.errors import MessageError, UnpooledError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Asked
-from unpooled.protocol.messages import (
-    Ask,
-    Describe,
-    Message,
-    Reply,
-    Statistics,
-    Summarise,
-    Together,
-    Vjp,
-)
+from unpooled.protocol.messages import Ask, Message, Reply, Statistics, Together, Vjp
 from unpooled.protocol.records import Parameters
+from unpooled.protocol.table_messages import Describe, Summarise
 from unpooled.study.file import read_study, study_template
 
 MUTATIONS = int(os.environ.get("MUTATIONS", "300"))

@@ -15,8 +15,9 @@ import pytest
 from attacks.coordinator import Attacker, people, study
 from unpooled.protocol.codec import encode
 from unpooled.protocol.envelope import Asked
-from unpooled.protocol.messages import Adopt, Describe, Refusal, Reply, Statistics
+from unpooled.protocol.messages import Adopt, Refusal, Reply, Statistics
 from unpooled.protocol.records import SiteSummaries
+from unpooled.protocol.table_messages import Describe
 from unpooled.site.allowance import budget_of
 
 TABLE = people(300, numbers=3)

@@ -11,7 +11,8 @@ import pytest
 
 from attacks.coordinator import Attacker, people, study
 from unpooled.maths.linear_algebra import unpack
-from unpooled.protocol.messages import Adopted, Refusal, Summarise
+from unpooled.protocol.messages import Adopted, Refusal
+from unpooled.protocol.table_messages import Summarise
 from unpooled.study import ColumnSchema
 
 METHODS = [

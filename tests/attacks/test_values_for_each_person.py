@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from attacks.coordinator import Attacker, people, study
-from unpooled.protocol.messages import Centre, Refusal, Summarise
+from unpooled.protocol.messages import Refusal
 from unpooled.protocol.rows import padded_size
+from unpooled.protocol.table_messages import Centre, Summarise
 from unpooled.study import ColumnSchema
 
 ROWS = 300

@@ -26,17 +26,10 @@ from unpooled.errors import ResultsError, UnpooledError
 from unpooled.estimators import AIPW
 from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.codec import decode, encode
+from unpooled.protocol.duplicate_messages import BlindKeys, CountKeys, FinishKeys, LeaveOut, RaiseKeys
 from unpooled.protocol.envelope import Asked, open_reply
-from unpooled.protocol.messages import (
-    BlindKeys,
-    CountKeys,
-    Describe,
-    FinishKeys,
-    LeaveOut,
-    Question,
-    RaiseKeys,
-    Refusal,
-)
+from unpooled.protocol.messages import Question, Refusal
+from unpooled.protocol.table_messages import Describe
 from unpooled.report.results import CHECKPOINT, JOURNAL, RESULT, write_results
 from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import Gateway

@@ -19,7 +19,7 @@ from unpooled.engines.nvflare.rehearsal import Rehearsal
 from unpooled.engines.remote import Unreachable
 from unpooled.errors import ApprovalError
 from unpooled.estimators import ESTIMATORS
-from unpooled.protocol.messages import KEY_EXCHANGE
+from unpooled.protocol.key_messages import KEY_EXCHANGE
 from unpooled.site.folder import APPROVALS, LEDGER
 from unpooled.site.ledger import entries, verify
 

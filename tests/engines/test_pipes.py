@@ -19,7 +19,8 @@ from unpooled.engines.pipes import PipeTransport, SiteProcesses
 from unpooled.engines.remote import RemoteEngine, Unreachable
 from unpooled.errors import ApprovalError, SiteLost
 from unpooled.estimators import ESTIMATORS, Estimator
-from unpooled.protocol.messages import KEY_EXCHANGE, Describe
+from unpooled.protocol.key_messages import KEY_EXCHANGE
+from unpooled.protocol.table_messages import Describe
 from unpooled.site.folder import SiteFolder
 from unpooled.site.ledger import entries, verify
 from unpooled.study import Study

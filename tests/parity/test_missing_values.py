@@ -17,7 +17,8 @@ from unpooled.data import batches
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import DataError, LimitRefusal, StudyError, UnpooledError
-from unpooled.protocol.messages import CompareLeftOut, Refusal, SumObserved
+from unpooled.protocol.messages import Refusal
+from unpooled.protocol.table_messages import CompareLeftOut, SumObserved
 from unpooled.site.answer import answer
 
 pytestmark = pytest.mark.filterwarnings("ignore::unpooled.errors.FailedCheckWarning")

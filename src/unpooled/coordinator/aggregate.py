@@ -16,8 +16,9 @@ from jaxtyping import PyTree
 
 from unpooled import errors
 from unpooled.errors import FitError, MessageError, Problems, SiteLost
+from unpooled.protocol.key_messages import Masked, TooLarge
 from unpooled.protocol.masked import unmasked
-from unpooled.protocol.messages import Masked, Message, Refusal, Replies, Reply, TooLarge
+from unpooled.protocol.messages import Message, Refusal, Replies, Reply
 
 
 def aggregate(replies: Mapping[str, Reply]) -> Message:

@@ -13,7 +13,7 @@ from unpooled.coordinator.one_arm import one_arm_sites, refuse_one_arm
 from unpooled.errors import DataError
 from unpooled.methods import method as methods
 from unpooled.optimise.procedure import Procedure, ask_each
-from unpooled.protocol.messages import Centre, Describe, Question, Summarise, SumObserved
+from unpooled.protocol.messages import Question
 from unpooled.protocol.records import (
     REFERENCES,
     ROUNDED,
@@ -23,6 +23,7 @@ from unpooled.protocol.records import (
     Scaling,
     SiteSummaries,
 )
+from unpooled.protocol.table_messages import Centre, Describe, Summarise, SumObserved
 from unpooled.study import Description, Schema, Study, agree, with_indicators
 from unpooled.study.family import Family, resolve
 from unpooled.study.subgroups import listed

@@ -12,7 +12,8 @@ from unpooled.coordinator.compare import difference
 from unpooled.coordinator.replay import Replay
 from unpooled.errors import MessageError, ResultsError, UnpooledError
 from unpooled.protocol.codec import decode, encode
-from unpooled.protocol.messages import KEY_EXCHANGE, Message, Question, Reply
+from unpooled.protocol.key_messages import KEY_EXCHANGE
+from unpooled.protocol.messages import Message, Question, Reply
 
 
 class LedgerLine(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 
 from unpooled.errors import SiteLost
 from unpooled.optimise.procedure import Procedure, ask_each
-from unpooled.protocol.messages import (
+from unpooled.protocol.duplicate_messages import (
     BlindKeys,
     CountKeys,
     FinishKeys,

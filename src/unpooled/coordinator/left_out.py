@@ -11,8 +11,8 @@ from unpooled.disclosure.limits import CELL
 from unpooled.disclosure.withheld import complemented, few
 from unpooled.maths.meta_analysis import quantile
 from unpooled.optimise.procedure import Procedure, ask_each
-from unpooled.protocol.messages import CompareLeftOut
 from unpooled.protocol.records import Check, Scaling
+from unpooled.protocol.table_messages import CompareLeftOut
 from unpooled.study import Description, Schema, Study
 
 ALIKE = 0.1

@@ -17,7 +17,8 @@ from unpooled.maths.linear_algebra import one_blas_thread
 from unpooled.optimise.procedure import Procedure, plain
 from unpooled.protocol.codec import encode
 from unpooled.protocol.engine import Engine, Traffic
-from unpooled.protocol.messages import Masked, Message, Question, Reply
+from unpooled.protocol.key_messages import Masked
+from unpooled.protocol.messages import Message, Question, Reply
 
 T = TypeVar("T")
 

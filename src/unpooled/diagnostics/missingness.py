@@ -21,8 +21,8 @@ from unpooled.maths.little import McarTest, Stratified, Vote, little, stratified
 from unpooled.maths.missing_patterns import Pattern, merged
 from unpooled.optimise.procedure import Procedure, ask_each
 from unpooled.protocol.engine import Engine
-from unpooled.protocol.messages import MissingPatterns
 from unpooled.protocol.records import Scaling
+from unpooled.protocol.table_messages import MissingPatterns
 from unpooled.study import ALL_SITES, Study
 
 LEVEL = 0.05

@@ -28,9 +28,11 @@ from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.outcome_words import outcome_words
 from unpooled.methods.settings import MethodSettings
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import ABOUT_PEOPLE, Adopted, Describe, Question, Refusal, Summarise
+from unpooled.protocol.duplicate_messages import AboutPeople
+from unpooled.protocol.messages import Adopted, Question, Refusal, question_kinds
 from unpooled.protocol.records import Arrays, Check, Parameters
 from unpooled.protocol.stage import Objective, Stage
+from unpooled.protocol.table_messages import Describe, Summarise
 from unpooled.site.answer import answer
 from unpooled.site.site import Site
 from unpooled.study import Study
@@ -91,7 +93,8 @@ def preview(study: Study, sites: Mapping[str, Table] | None = None) -> Preview:
     questions = first_questions(plan, agreement)
     lines = [line(happened) for happened in journal.rounds]
     stages = diagnostic_rounds.of_study(study, method.stages(settings, context), agreement.scaling)
-    leaving = [Leaving(kind.words, None, kind.reply.reveals) for kind in ABOUT_PEOPLE if kind.concerns(study)]
+    about_people = question_kinds(AboutPeople).values()
+    leaving = [Leaving(kind.words, None, kind.reply.reveals) for kind in about_people if kind.concerns(study)]
     leaving += expected_messages(stages, settings, len(agreement.schema.features), lines)
     refusals = {name: refused(site, questions) for name, site in opened.items()}
     return Preview(

@@ -8,7 +8,8 @@ from typing import Literal, TypedDict
 
 from pydantic import BaseModel
 
-from unpooled.protocol.messages import Ask, Masked, Message, Replies, Statistics, question_kinds
+from unpooled.protocol.key_messages import Masked
+from unpooled.protocol.messages import Ask, Message, Replies, Statistics, question_kinds
 from unpooled.protocol.records import Record
 from unpooled.protocol.stage import Stage
 

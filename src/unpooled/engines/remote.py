@@ -22,7 +22,8 @@ from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.engine import Traffic
 from unpooled.protocol.envelope import Asked, open_reply
 from unpooled.protocol.fixed_point import Scale
-from unpooled.protocol.messages import Masked, Question, Reply
+from unpooled.protocol.key_messages import Masked
+from unpooled.protocol.messages import Question, Reply
 from unpooled.study import Study
 
 ATTEMPTS = 2

@@ -12,7 +12,8 @@ from typing import Any
 from unpooled.coordinator.aggregate import aggregate
 from unpooled.errors import DataError, LimitRefusal
 from unpooled.protocol.fixed_point import Scale, offered
-from unpooled.protocol.messages import Adopt, Introduce, Meet, Question, Reply, SiteReplies, TooLarge
+from unpooled.protocol.key_messages import Introduce, Meet, TooLarge
+from unpooled.protocol.messages import Adopt, Question, Reply, SiteReplies
 
 Exchange = Callable[[Question], Mapping[str, Reply]]
 

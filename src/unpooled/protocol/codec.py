@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from unpooled.errors import MessageError
 from unpooled.maths.missing_patterns import Pattern
+from unpooled.protocol import duplicate_messages, key_messages, table_messages
 from unpooled.protocol.messages import Message
 from unpooled.protocol.records import Record, field_values
 from unpooled.study import ColumnRoles, Description, Schema
@@ -19,6 +20,8 @@ _ARRAY, _RECORD, _TUPLE = 1, 2, 3
 _DTYPES = ("<f8", "<f4", "<i8", "<i4", "|b1", "|u1", "<u4", "<u8")
 _PLAIN = {kind.__name__: kind for kind in (ColumnRoles, Description, Schema, Pattern)}
 """Types that may be encoded in addition to subclasses of `Record`."""
+MESSAGES = (duplicate_messages, key_messages, table_messages)
+"""Modules whose messages are known because they are imported here, beside `messages` itself."""
 
 
 def _known(name: str) -> type | None:

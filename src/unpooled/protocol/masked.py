@@ -10,7 +10,8 @@ import numpy as np
 
 from unpooled.errors import SiteLost
 from unpooled.protocol.fixed_point import Scale, add, from_words, to_words
-from unpooled.protocol.messages import Masked, Message, Replies, Reply
+from unpooled.protocol.key_messages import Masked
+from unpooled.protocol.messages import Message, Replies, Reply
 from unpooled.protocol.records import Record
 
 OTHER_SHAPE = "its reply has another shape than those of the other sites"

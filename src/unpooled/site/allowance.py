@@ -21,7 +21,8 @@ from unpooled.disclosure.private_files import make_own_folder
 from unpooled.errors import ApprovalError, LimitRefusal, ResultsError
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
-from unpooled.protocol.messages import ABOUT_PEOPLE, Adopt, Ask, Question, Together, Vjp
+from unpooled.protocol.duplicate_messages import AboutPeople
+from unpooled.protocol.messages import Adopt, Ask, Question, Together, Vjp
 from unpooled.site.private_files import keeping, write_whole
 from unpooled.site.site import Adoption
 from unpooled.study import Study
@@ -150,7 +151,7 @@ def spend(spent: Spent, budget: Budget, question: Question, asked: str, adopted:
 
     Questions about people at several sites are counted by `unpooled.site.duplicates`.
     """
-    if isinstance(question, ABOUT_PEOPLE):
+    if isinstance(question, AboutPeople):
         return spent.model_copy(update={"answered": (*spent.answered, asked)})
     kinds = _added(spent.kinds, {question.words: 1})
     theta = _added(spent.theta, theta_of(question))

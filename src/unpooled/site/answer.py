@@ -20,43 +20,45 @@ from unpooled.maths.missing_patterns import patterns_of, suppressed
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.protocol.batch import one_by_one
+from unpooled.protocol.duplicate_messages import (
+    BlindKeys,
+    CountKeys,
+    FinishKeys,
+    HashKeys,
+    LeaveOut,
+    RaiseKeys,
+)
 from unpooled.protocol.fixed_point import Scale
+from unpooled.protocol.key_messages import Introduce, Meet, Met
 from unpooled.protocol.messages import (
     Adopt,
     Adopted,
     Ask,
-    BlindKeys,
-    Centre,
-    CompareLeftOut,
-    CountKeys,
-    Describe,
-    Described,
-    FinishKeys,
     Gradient,
-    HashKeys,
-    Introduce,
-    LeaveOut,
-    Meet,
     Message,
-    Met,
-    MissingPatterns,
-    Observed,
-    Patterns,
     Question,
-    RaiseKeys,
     Refusal,
     Replies,
     Reply,
     Statistics,
-    Summarise,
-    Summary,
-    SumObserved,
     Together,
     Vjp,
 )
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
+from unpooled.protocol.table_messages import (
+    Centre,
+    CompareLeftOut,
+    Describe,
+    Described,
+    MissingPatterns,
+    Observed,
+    Patterns,
+    Summarise,
+    Summary,
+    SumObserved,
+)
 from unpooled.site.duplicates import answer_about_people
 from unpooled.site.left_out import left_out_for_gaps
 from unpooled.site.profile import Profile

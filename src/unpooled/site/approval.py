@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from unpooled.errors import ApprovalError, ResultsError
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
-from unpooled.protocol.messages import Adopt, Question, Summarise
+from unpooled.protocol.messages import Adopt, Question
+from unpooled.protocol.table_messages import Summarise
 from unpooled.site.private_files import write_whole
 from unpooled.study import Study
 

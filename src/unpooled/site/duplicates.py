@@ -32,24 +32,22 @@ from unpooled.data.person_keys import PersonKeys, person_keys
 from unpooled.disclosure.private_files import make_own_folder
 from unpooled.errors import ApprovalError, DataError, LimitRefusal, MessageError, ResultsError
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import (
-    ABOUT_PEOPLE,
+from unpooled.protocol.duplicate_messages import (
+    AboutPeople,
     Blinded,
     BlindKeys,
     CountKeys,
     FinishKeys,
     HashKeys,
-    Introduce,
     KeysCounted,
     LeaveOut,
     LeftOut,
-    Meet,
-    Question,
     Raised,
     RaiseKeys,
-    Reply,
     Tagged,
 )
+from unpooled.protocol.key_messages import Introduce, Meet
+from unpooled.protocol.messages import Question, Reply
 from unpooled.site import points
 from unpooled.site.private_files import append, keeping, write_whole
 from unpooled.study import Study
@@ -194,7 +192,7 @@ def _read(keeper: Keeper) -> Progress:
 def require_counted_once(site: Site, question: Question) -> None:
     """Refuse all other questions until the rows of people at other sites are left out."""
     keeper = site.duplicates
-    if keeper is None or keeper.progress.told or isinstance(question, (*ABOUT_PEOPLE, Introduce, Meet)):
+    if keeper is None or keeper.progress.told or isinstance(question, AboutPeople | Introduce | Meet):
         return
     raise ApprovalError(
         "in this study, people who are at several sites are left out first",

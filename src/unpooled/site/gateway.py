@@ -14,23 +14,12 @@ from unpooled.errors import ApprovalError, LimitRefusal, MessageError, ResultsEr
 from unpooled.maths.linear_algebra import one_blas_thread
 from unpooled.methods.method import with_explicit_settings
 from unpooled.protocol.codec import decode, encode
+from unpooled.protocol.duplicate_messages import AboutPeople
 from unpooled.protocol.envelope import Answered, Asked, open_question
 from unpooled.protocol.envelope import digest as digest_of
 from unpooled.protocol.fixed_point import Scale, offered
-from unpooled.protocol.messages import (
-    ABOUT_PEOPLE,
-    Adopt,
-    Gradient,
-    Introduce,
-    Masked,
-    Meet,
-    Message,
-    Question,
-    Refusal,
-    Replies,
-    Reply,
-    Statistics,
-)
+from unpooled.protocol.key_messages import Introduce, Masked, Meet
+from unpooled.protocol.messages import Adopt, Gradient, Message, Question, Refusal, Replies, Reply, Statistics
 from unpooled.site.allowance import Allowances, budget_of, may_meet, spend
 from unpooled.site.answer import answer, hide
 from unpooled.site.approval import Approvals, Decision, permit
@@ -100,7 +89,7 @@ class Gateway:
         current = "" if site.adopted is None else site.adopted.question
         # A question about the statistics of another adoption is another question.
         name = hashlib.sha256(f"{current} {digest}".encode()).hexdigest() if question.of_stages else digest
-        about_people = isinstance(question, ABOUT_PEOPLE)
+        about_people = isinstance(question, AboutPeople)
         state = "" if site.duplicates is None or about_people else site.duplicates.state
         if state:  # other rows are left out than when the question was first answered
             name = hashlib.sha256(f"{state} {name}".encode()).hexdigest()

@@ -12,7 +12,7 @@ from unpooled.data import encode, frames
 from unpooled.data.stored_columns import column, level_counts, level_names, stored_as
 from unpooled.disclosure.limits import Limits, smallest_pattern
 from unpooled.disclosure.protection import protect
-from unpooled.protocol.messages import LeftOutForGaps
+from unpooled.protocol.table_messages import LeftOutForGaps
 from unpooled.site.site import Site
 from unpooled.study import Schema
 

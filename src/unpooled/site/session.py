@@ -27,8 +27,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 from unpooled.errors import ApprovalError, MessageError
 from unpooled.protocol.codec import encode
 from unpooled.protocol.fixed_point import OutOfRange, Scale, add, subtract
+from unpooled.protocol.key_messages import Introduction, Masked, TooLarge
 from unpooled.protocol.masked import masked
-from unpooled.protocol.messages import Introduction, Masked, Question, Reply, TooLarge
+from unpooled.protocol.messages import Question, Reply
 
 LEAST_SITES = 3
 """With two sites, each knows the numbers of the other from the sum."""

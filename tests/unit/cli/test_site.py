@@ -14,8 +14,9 @@ from unpooled.cli.site import app
 from unpooled.disclosure.limits import NONE, Limits
 from unpooled.errors import ApprovalError
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import Ask, Describe, Described, Refusal, Statistics
+from unpooled.protocol.messages import Ask, Refusal, Statistics
 from unpooled.protocol.records import Parameters
+from unpooled.protocol.table_messages import Describe, Described
 from unpooled.site.answer import answer
 from unpooled.site.approval import Approvals
 from unpooled.site.fingerprint import fingerprint

@@ -7,15 +7,8 @@ import pytest
 
 from unpooled import errors
 from unpooled.coordinator.aggregate import aggregate
-from unpooled.protocol.messages import (
-    Adopted,
-    Gradient,
-    Refusal,
-    Replies,
-    SiteReplies,
-    Statistics,
-    Summary,
-)
+from unpooled.protocol.messages import Adopted, Gradient, Refusal, Replies, SiteReplies, Statistics
+from unpooled.protocol.table_messages import Summary
 
 
 def _statistics(value: float) -> Statistics:

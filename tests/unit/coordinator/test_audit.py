@@ -30,8 +30,10 @@ from unpooled.engines.pipes import PipeTransport, SiteProcesses
 from unpooled.engines.remote import RemoteEngine
 from unpooled.errors import ResultsError
 from unpooled.protocol.codec import decode, encode
-from unpooled.protocol.messages import KEY_EXCHANGE, Ask, Describe, Gradient, Message, Statistics
+from unpooled.protocol.key_messages import KEY_EXCHANGE
+from unpooled.protocol.messages import Ask, Gradient, Message, Statistics
 from unpooled.protocol.records import Parameters
+from unpooled.protocol.table_messages import Describe
 from unpooled.report.results import CHECKPOINT, JOURNAL
 from unpooled.site.ledger import Ledger, entries
 

@@ -19,7 +19,8 @@ from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import ResultsError, SiteLost
 from unpooled.estimators import AIPW
-from unpooled.protocol.messages import Blinded, BlindKeys, LeaveOut, RaiseKeys, Refusal, SiteReplies, Tagged
+from unpooled.protocol.duplicate_messages import Blinded, BlindKeys, LeaveOut, RaiseKeys, Tagged
+from unpooled.protocol.messages import Refusal, SiteReplies
 from unpooled.study import Study
 
 ROLES: dict[str, Any] = {"treatment": "w", "outcome": "y", "covariates": ["x"], "id": "number"}

@@ -29,8 +29,6 @@ from unpooled.protocol.messages import (
     Adopt,
     Adopted,
     Ask,
-    Describe,
-    MissingPatterns,
     Question,
     Refusal,
     Reply,
@@ -40,6 +38,7 @@ from unpooled.protocol.messages import (
     Vjp,
 )
 from unpooled.protocol.records import Parameters, Scaling
+from unpooled.protocol.table_messages import Describe, MissingPatterns
 from unpooled.study import ColumnRoles, Schema
 
 SCHEMA = Schema(covariates=(), control="0", treated="1")

@@ -1,7 +1,8 @@
 """What left each site, from journal lines."""
 
 from unpooled.disclosure.reveals import cost, left, reveals
-from unpooled.protocol.messages import Described, Gradient
+from unpooled.protocol.messages import Gradient
+from unpooled.protocol.table_messages import Described
 
 
 class Stage:

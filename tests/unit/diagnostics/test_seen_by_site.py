@@ -14,7 +14,8 @@ from unpooled.diagnostics.seen_by_site import seen_by_site
 from unpooled.disclosure.limits import NONE
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.methods.method import with_settings
-from unpooled.protocol.messages import Ask, Masked, Question, Replies, Statistics, Together
+from unpooled.protocol.key_messages import Masked
+from unpooled.protocol.messages import Ask, Question, Replies, Statistics, Together
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,9 @@ from unpooled.disclosure.limits import NONE, Limits
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import DataError, MessageError, StudyError
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import Ask, Describe, Described
+from unpooled.protocol.messages import Ask
 from unpooled.protocol.records import Parameters
+from unpooled.protocol.table_messages import Describe, Described
 from unpooled.study import Study
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a"])

@@ -26,19 +26,9 @@ from unpooled.estimators.base import Estimator
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Asked, open_question, open_reply
 from unpooled.protocol.fixed_point import offered
-from unpooled.protocol.messages import (
-    Ask,
-    Describe,
-    Introduce,
-    Masked,
-    Meet,
-    Question,
-    Refusal,
-    Reply,
-    Statistics,
-    Summarise,
-    Together,
-)
+from unpooled.protocol.key_messages import Introduce, Masked, Meet
+from unpooled.protocol.messages import Ask, Question, Refusal, Reply, Statistics, Together
+from unpooled.protocol.table_messages import Describe, Summarise
 from unpooled.site.folder import SiteFolder
 from unpooled.study import Study
 

@@ -11,7 +11,7 @@ from engines.stage import approve_together, study, tables, written
 from unpooled.engines.remote import ATTEMPTS, Disconnected, RemoteEngine, Unreachable
 from unpooled.errors import ApprovalError, EngineError, ResultsError, SiteLost
 from unpooled.protocol.envelope import open_question
-from unpooled.protocol.messages import Describe, Described
+from unpooled.protocol.table_messages import Describe, Described
 from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import Gateway
 from unpooled.site.ledger import entries

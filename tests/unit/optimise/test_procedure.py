@@ -12,7 +12,6 @@ from unpooled.optimise.procedure import Noted, ask, ask_each, noted, plain, side
 from unpooled.protocol.messages import (
     Adopted,
     Ask,
-    Describe,
     Gradient,
     Message,
     Question,
@@ -23,6 +22,7 @@ from unpooled.protocol.messages import (
     Vjp,
 )
 from unpooled.protocol.records import Parameters
+from unpooled.protocol.table_messages import Describe
 from unpooled.study import ColumnRoles
 
 

@@ -12,25 +12,19 @@ from pydantic import BaseModel
 
 from unpooled.errors import MessageError
 from unpooled.maths.missing_patterns import Pattern
-from unpooled.protocol import messages
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.messages import (
     Adopt,
     Adopted,
     Ask,
-    Centre,
-    Describe,
-    Described,
     Message,
-    Patterns,
-    Question,
     Refusal,
     Reply,
     SiteReplies,
     Statistics,
-    Summarise,
     Together,
     Vjp,
+    question_kinds,
 )
 from unpooled.protocol.records import (
     Draws,
@@ -41,16 +35,15 @@ from unpooled.protocol.records import (
     Scaling,
     SiteSummaries,
 )
+from unpooled.protocol.table_messages import Centre, Describe, Described, Patterns, Summarise
 from unpooled.study import ColumnRoles, Description, Schema
 from unpooled.study.schema import ColumnSchema
 
 EXAMPLE = Together(
     (Ask("stage", Parameters({"a": np.arange(6.0).reshape(2, 3)}, {"b": ()})), Ask("b", Parameters()))
 )
-QUESTIONS, REPLIES = (
-    [kind for kind in base.__subclasses__() if kind.__module__ == messages.__name__]
-    for base in (Question, Reply)
-)
+QUESTIONS = [*question_kinds().values()]
+REPLIES = [kind for kind in Reply.__subclasses__() if kind.__module__.startswith("unpooled.")]
 
 
 @pytest.mark.parametrize("kind", [*QUESTIONS, *REPLIES, SiteReplies])

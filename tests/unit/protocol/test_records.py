@@ -9,8 +9,9 @@ import numpy as np
 
 from oracle.records import scaling
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import Adopt, Ask, Describe, Statistics, Together, Vjp
+from unpooled.protocol.messages import Adopt, Ask, Statistics, Together, Vjp
 from unpooled.protocol.records import Draws, Parameters
+from unpooled.protocol.table_messages import Describe
 from unpooled.study import ColumnRoles, Schema
 
 ALIKE = Ask("fit", Parameters({"a": np.ones(2)}))

@@ -24,18 +24,15 @@ from unpooled.protocol.messages import (
     Adopt,
     Adopted,
     Ask,
-    Centre,
-    Describe,
     Message,
     Question,
     Refusal,
     Statistics,
-    Summarise,
-    Summary,
     Together,
     Vjp,
 )
 from unpooled.protocol.records import Parameters
+from unpooled.protocol.table_messages import Centre, Describe, Summarise, Summary
 from unpooled.site.allowance import (
     BEFORE_FITTING,
     Allowances,

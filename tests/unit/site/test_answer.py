@@ -21,24 +21,17 @@ from unpooled.maths.streams import stream
 from unpooled.methods import method as methods
 from unpooled.methods.fedci import METHOD
 from unpooled.protocol.codec import encode
-from unpooled.protocol.messages import (
-    Adopted,
-    Ask,
+from unpooled.protocol.messages import Adopted, Ask, Message, Question, Refusal, Replies, Statistics, Together
+from unpooled.protocol.records import Draws, Parameters
+from unpooled.protocol.table_messages import (
     Centre,
     Describe,
     Described,
-    Message,
     MissingPatterns,
     Patterns,
-    Question,
-    Refusal,
-    Replies,
-    Statistics,
     Summarise,
     Summary,
-    Together,
 )
-from unpooled.protocol.records import Draws, Parameters
 from unpooled.site.answer import answer
 from unpooled.site.effects import conditional_effects
 from unpooled.site.folds import folds

@@ -14,19 +14,9 @@ from oracle.records import scaling
 from unpooled.errors import ApprovalError, ResultsError
 from unpooled.methods.fedci import METHOD
 from unpooled.methods.method import with_explicit_settings
-from unpooled.protocol.messages import (
-    Adopt,
-    Ask,
-    Centre,
-    Describe,
-    MissingPatterns,
-    Question,
-    Statistics,
-    Summarise,
-    Together,
-    Vjp,
-)
+from unpooled.protocol.messages import Adopt, Ask, Question, Statistics, Together, Vjp
 from unpooled.protocol.records import Parameters
+from unpooled.protocol.table_messages import Centre, Describe, MissingPatterns, Summarise
 from unpooled.site.approval import Approvals, permit
 from unpooled.study import ColumnSchema, Schema, Study
 

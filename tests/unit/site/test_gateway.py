@@ -16,17 +16,9 @@ from unpooled.disclosure.limits import Limits
 from unpooled.errors import MessageError, UnpooledError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Answered, Asked, digest, open_reply
-from unpooled.protocol.messages import (
-    Adopted,
-    Ask,
-    Describe,
-    Described,
-    Message,
-    Refusal,
-    Summarise,
-    Together,
-)
+from unpooled.protocol.messages import Adopted, Ask, Message, Refusal, Together
 from unpooled.protocol.records import Parameters
+from unpooled.protocol.table_messages import Describe, Described, Summarise
 from unpooled.site.allowance import Spent
 from unpooled.site.folder import SiteFolder
 from unpooled.site.gateway import CONSTANT, Gateway

@@ -14,7 +14,8 @@ from unpooled.engines.pipes import SiteProcesses
 from unpooled.errors import ApprovalError, ResultsError
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.envelope import Asked, open_reply
-from unpooled.protocol.messages import Introduce, Introduction, Meet, Refusal
+from unpooled.protocol.key_messages import Introduce, Introduction, Meet
+from unpooled.protocol.messages import Refusal
 from unpooled.site.approval import Approvals
 from unpooled.site.fingerprint import LENGTH, WORDS, fingerprint
 from unpooled.site.folder import SiteFolder

@@ -22,7 +22,6 @@ from unpooled.errors import ResultsError
 from unpooled.protocol.codec import encode
 from unpooled.protocol.messages import (
     Ask,
-    Described,
     Gradient,
     Message,
     Question,
@@ -35,6 +34,7 @@ from unpooled.protocol.messages import (
 from unpooled.protocol.records import Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Bounds, Stage
+from unpooled.protocol.table_messages import Described
 from unpooled.site import ledger as module
 from unpooled.site import ledger_chain as chain
 from unpooled.site.ledger import Entry, Ledger, entries, open_reply, revealed, verify

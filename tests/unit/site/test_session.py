@@ -13,18 +13,9 @@ from unpooled.coordinator.aggregate import aggregate
 from unpooled.errors import ApprovalError, FitError, MessageError, SiteLost
 from unpooled.protocol.codec import decode, encode
 from unpooled.protocol.fixed_point import Scale, add, offered
+from unpooled.protocol.key_messages import Introduction, Masked, TooLarge
 from unpooled.protocol.masked import unmasked
-from unpooled.protocol.messages import (
-    Ask,
-    Gradient,
-    Introduction,
-    Masked,
-    Replies,
-    Reply,
-    Statistics,
-    Together,
-    TooLarge,
-)
+from unpooled.protocol.messages import Ask, Gradient, Replies, Reply, Statistics, Together
 from unpooled.protocol.records import Parameters
 from unpooled.site.session import Party, Session, _statement
 
