@@ -111,10 +111,10 @@ def _declare(name: str, about: str) -> BenchmarkTable:
     return BenchmarkTable(name, about, (1, 3, 5), partial(_simulated, name, sites=5))
 
 
-def _declare_causal_rff(name: str, about: str) -> BenchmarkTable:
-    case = partial(_causal_rff, name, _in_tens, sites=5, scored=1)
+def _declare_causal_rff(name: str, about: str, suffix: str = "", **options: int) -> BenchmarkTable:
+    case = partial(_causal_rff, name, _in_tens, sites=5, scored=1, **options)
     return BenchmarkTable(
-        name, f"{about}, site 1 scored", (1, 3, 5), case, replicates=30, method="causal_rff"
+        f"{name}{suffix}", f"{about}, site 1 scored", (1, 3, 5), case, replicates=30, method="causal_rff"
     )
 
 
@@ -180,6 +180,9 @@ _ALL = (
     ),
     _declare_causal_rff("causalrff-same", "latent classes, identical sites"),
     _declare_causal_rff("causalrff-diff", "latent classes, all sites but the first shifted"),
+    _declare_causal_rff(
+        "causalrff-diff", "the same, two sites in five with one arm only", "-as-drawn", least_in_arm=0
+    ),
     _declare_causal_rff("causalrff-continuous", "two continuous latent variables, identical sites"),
     *[_declare_delta(delta) for delta in (0, 2, 4, 6, 8)],
     _declare_large("causalrff-large-same", "identical sites"),
