@@ -21,6 +21,7 @@ def test_every_table_of_the_paper_is_declared() -> None:
         **dict.fromkeys(LARGE, (20, 50, 100)),
         "causalrff-ihdp": (1, 2, 3),
         "causalrff-continuous": (1, 3, 5),  # ours: neither model is right there
+        "causalrff-diff-as-drawn": (1, 3, 5),  # ours: with sites that have one arm
     }
     assert [TABLES[name].replicates for name in (*SMALL, *LARGE)] == [30, 30, 3, 3]
     assert [TABLES[f"causalrff-delta-{delta}"].replicates for delta in DELTAS] == [10] * 5
