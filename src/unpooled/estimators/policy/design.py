@@ -154,8 +154,10 @@ class Design:
             )
             scores = fitted.scores(place, covariates, treatment, outcome, fold)
             benefit = sign * (scores[:, 1] - scores[:, 0]) - cost
-            sites.append(tree.cells(tree.answers(self.questions, covariates), benefit, weight))
-        return tree.best_rule(tree.together(sites))
+            sites.append((tree.answers(self.questions, covariates), benefit, weight))
+        found = tree.together([tree.cells(*site) for site in sites])
+        rules = [tree.best_rule(found, depth) for depth in range(tree.DEPTH + 1)]
+        return tree.simplest(rules, [tree.forgone(rules, *site) for site in sites])
 
     def _where(self, site: str, chosen: np.ndarray) -> pd.DataFrame:
         return self.tables[site].loc[chosen].reset_index(drop=True)

@@ -79,16 +79,16 @@ def cut_points(sites: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
 
     `sites` has the predictions and weights of each site, of which only sums are combined.
     """
-    moments = np.sum([[w.sum(), w @ s, w @ s**2] for s, w in sites], axis=0)
-    mean = moments[1] / moments[0]
-    sd = np.sqrt(max(moments[2] / moments[0] - mean**2, 0.0))
+    people, total = np.sum([[w.sum(), w @ s] for s, w in sites], axis=0)
+    mean = total / people
+    sd = np.sqrt(sum(w @ (s - mean) ** 2 for s, w in sites) / people)
     if sd <= 1e-9 * abs(mean):
         return np.full(GROUPS - 1, np.inf)  # all are in the first group
     edges = mean + sd * np.linspace(-FURTHEST, FURTHEST, BINS + 1)
     counts = np.sum(
         [np.histogram(np.clip(s, edges[0], edges[-1]), edges, weights=w)[0] for s, w in sites], axis=0
     )
-    shares = np.cumsum(counts) / moments[0]
+    shares = np.cumsum(counts) / people
     return edges[1:][np.searchsorted(shares, np.arange(1, GROUPS) / GROUPS - 1e-12)]
 
 
@@ -139,7 +139,7 @@ def slope(sums: Sums) -> tuple[float, float]:
     n, s, ss, t, st = (float(column(name) @ sums.first) for name in ("one", "S", "SS", "T", "ST"))
     centre, level = s / n, t / n
     spread = ss - s * centre
-    if spread <= 1e-12 * ss:
+    if spread <= 1e-10 * ss:
         return np.nan, np.nan
     value = (st - s * level) / spread
     # (S − S̄)(T − T̄ − β(S − S̄)), multiplied out

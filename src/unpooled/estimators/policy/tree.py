@@ -2,7 +2,9 @@
 
 A question is whether a covariate is at most a threshold. The thresholds follow from the means and sds on
 which the sites have agreed. For answers b(x) ∈ {0, 1}ᵐ a site tells Σωb bᵀ and Σωg b bᵀ, where g is the
-benefit of treating a person: from these follows the benefit in every cell of every tree of depth two.
+benefit of treating a person: from these follows the benefit in every cell of every tree of depth two. Of the
+best trees of depth zero, one and two, the simplest is taken whose benefit is within one standard error of
+that of the last.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ QUANTILES = ndtri(np.arange(0.1, 0.95, 0.1))
 """Where a numeric covariate may be divided, in sds about its mean: the deciles of a normal distribution."""
 SMALLEST = 0.05
 """Least share of people in each cell of a rule."""
+DEPTH = 2
+"""Most questions that a person is asked."""
 ROUNDING = 1e-9
 """A tree with another question must be better by this share of all benefits and harms."""
 
@@ -132,8 +136,8 @@ def together(sites: list[Cells]) -> Cells:
     return Cells(np.sum(weight, axis=0), np.sum(benefit, axis=0), sum(size))
 
 
-def best_rule(found: Cells) -> Rule:
-    """The tree with the largest benefit; of equal ones that with fewer questions."""
+def best_rule(found: Cells, depth: int = DEPTH) -> Rule:
+    """The tree of at most this depth with the largest benefit; of equal ones that with fewer questions."""
     least, margin = SMALLEST * found.weight[0, 0], ROUNDING * found.size
     values, questions, treats = [], [], []
     for side in (0, 1):
@@ -141,16 +145,32 @@ def best_rule(found: Cells) -> Rule:
         enough = np.minimum(*_divided(found.weight, side)) >= least
         value = np.where(enough, np.maximum(yes, 0.0) + np.maximum(no, 0.0), -np.inf)
         value[:, 0] = np.maximum(yes[:, 0], 0.0) + margin  # no second question
+        value[:, 1:] += 0.0 if depth == DEPTH else -np.inf
         questions.append(np.argmax(value, axis=1))
         values.append(np.max(value, axis=1))
         treats.append(np.stack([yes, np.where(np.arange(len(yes)) == 0, yes, no)], axis=-1) > 0.0)
     weight = np.diagonal(found.weight)
     total = np.where(np.minimum(weight, weight[0] - weight) >= least, values[0] + values[1], -np.inf)
     total[0] = values[0][0] + 2.0 * margin  # no first question
+    total[1:] += 0.0 if depth else -np.inf
     first = int(np.argmax(total))
     after = int(questions[0][first]), int(questions[1][first])
     left, right = (treated[first, asked].tolist() for treated, asked in zip(treats, after, strict=True))
     return Rule(first, after, (tuple(left), tuple(right)))
+
+
+def forgone(rules: list[Rule], answered: np.ndarray, benefit: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """What one site tells of rules: how much less benefit each has than the last, and the sum of squares of
+    the people's differences, [2, rules]."""
+    chosen = np.stack([rule.of(answered) for rule in rules]).astype(float)
+    less = (chosen[-1] - chosen) * weight * benefit
+    return np.stack([less.sum(axis=1), np.sum(less**2, axis=1)])
+
+
+def simplest(rules: list[Rule], sites: list[np.ndarray]) -> Rule:
+    """The first rule that is within one standard error of the last, from `forgone` of each site."""
+    less, squares = np.sum(sites, axis=0)
+    return rules[int(np.argmax(less <= np.sqrt(squares)))]
 
 
 def _divided(sums: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
