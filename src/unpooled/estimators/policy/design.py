@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from scipy.special import expit
 
 from unpooled.coordinator.agreement import Agreement, reach_agreement
 from unpooled.coordinator.rounds import run
@@ -28,6 +30,7 @@ from unpooled.errors import DataError, FailedCheckWarning
 from unpooled.estimators.base import Estimator, Watcher
 from unpooled.estimators.policy import tree
 from unpooled.estimators.policy.sums import People, doubly_robust
+from unpooled.estimators.robustness.analysis import unfitted
 from unpooled.maths.streams import stream
 from unpooled.methods import method as methods
 from unpooled.methods.aipw.model import PooledRegressions
@@ -54,137 +57,158 @@ class Part(NamedTuple):
 
 
 class Regressions(NamedTuple):
-    """The regressions of treatment and outcome, fitted to some people of every site."""
+    """The regressions of treatment and outcome, and the rows of every site to which they were fitted."""
 
-    agreement: Agreement
     known: Nuisances
-    trim: float
-
-    def scores(
-        self, site: int, covariates: np.ndarray, treatment: np.ndarray, outcome: np.ndarray, fold: np.ndarray
-    ) -> np.ndarray:
-        """Doubly robust scores [n, 2] in units of the outcome, by the regressions that leave out a fold."""
-        scaling = self.agreement.scaling
-        features = np.concatenate([np.ones((len(covariates), 1)), covariates], axis=1)
-        assert self.known.treatment is not None
-        logit = np.sum(self.known.treatment.coefficients[fold, site] * features, axis=1)
-        predictor = np.einsum("naf,nf->na", self.known.outcome.coefficients[fold, site], features)
-        family = outcome_family(context_of(scaling))
-        means = np.asarray(family.standardised_mean(family.mean(jnp.asarray(predictor))))
-        found = doubly_robust(treatment, outcome, means, 0.5 * (1.0 + np.tanh(0.5 * logit)), self.trim)
-        return scaling.outcome_mean + scaling.outcome_sd * found
+    rows: list[Rows]
 
 
+@dataclass(frozen=True)
 class Design:
-    """A study whose people are divided into parts."""
+    """A study whose people are divided into parts, whose columns are all scaled as everybody agreed."""
 
-    def __init__(
-        self,
-        model: Estimator,
-        study: Study,
-        sources: Mapping[str, Table] | None,
-        *,
-        trim: float,
-        watch: Watcher | None,
-        tell: Callable[[str], None] | None,
-    ) -> None:
-        self.seed, self.trim, self.watch = int(model.get_params()["seed"]), trim, watch
-        self.model, self.tell = model, tell or (lambda words: None)
-        settings = {"folds": FOLDS, "repeats": 1, "trim": trim}
-        self.study = methods.with_settings(study, "aipw", settings, self.seed)
-        opened = open_sites(self.study, sources, NONE)
-        self.agreement = run(reach_agreement(self.study), InProcess(opened))
-        self.tables = {name: site.frame.reset_index(drop=True) for name, site in opened.items()}
-        # Parts keep the family of the outcome that was chosen for everybody.
-        family = {"family": self.agreement.scaling.family}
-        self.columns = study.columns.model_copy(update=family)
-        self.study = self.study.model_copy(update={"columns": self.columns})
-        self.questions = tree.questions_of(self.agreement.schema, self.agreement.scaling)
-        self.places = {
-            name: parts_of(table, self.columns, stream(self.seed, "parts of people", index))
-            for index, (name, table) in enumerate(self.tables.items())
-        }
+    model: Estimator
+    study: Study
+    agreement: Agreement
+    tables: dict[str, pd.DataFrame]
+    places: dict[str, np.ndarray]
+    """Everybody's part, by site."""
+    questions: list[tree.Question]
+    trim: float
+    cost: float
+    sign: float
+    """1 if larger outcomes are better, else −1."""
 
-    def parts(self, cost: float, sign: float) -> Iterator[Part]:
-        """The parts that are valued, each with its predictions, scores and rule."""
-        for part in range(1, len(ENDS)):
-            self.tell(f"whom to treat, fit {part} of {len(ENDS) - 1}")
-            before = {name: self._where(name, self.places[name] < part) for name in self.tables}
-            regressions, rows = self.regressions(before)
-            rule = self.rule(regressions, rows, cost, sign)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FailedCheckWarning)  # the predictions are tested here
-                fresh = type(self.model)(**self.model.get_params())
-                fresh.fit(self.study, before, watch=self.watch)
-            found = {}
-            for place, name in enumerate(self.tables):
-                table = self._where(name, self.places[name] == part)
-                if len(table):
-                    found[name] = self._people(name, place, table, fresh, regressions, rule)
-            if not found:
-                raise DataError(
-                    "each part of the people must have somebody",
-                    found="too few people, or too few clusters",
-                    remedy="value policies in a larger study",
-                )
-            yield Part(found, rule)
 
-    def rule_of_everybody(self, cost: float, sign: float) -> tree.Rule:
-        """The rule found from all people."""
-        return self.rule(*self.regressions(self.tables), cost, sign)
+def design_of(
+    model: Estimator,
+    study: Study,
+    sources: Mapping[str, Table] | None,
+    *,
+    trim: float,
+    cost: float,
+    sign: float,
+) -> Design:
+    """Read the tables, agree on their columns, and divide their people into parts."""
+    seed = int(model.get_params()["seed"])
+    study = methods.with_settings(study, "aipw", {"folds": FOLDS, "repeats": 1, "trim": trim}, seed)
+    opened = open_sites(study, sources, NONE)
+    tables = {name: site.frame.reset_index(drop=True) for name, site in opened.items()}
+    _require_both_arms(tables, study.columns)
+    agreement = run(reach_agreement(study), InProcess(opened))
+    # Parts keep the family of the outcome that was chosen for everybody.
+    columns = study.columns.model_copy(update={"family": agreement.scaling.family})
+    places = {
+        name: parts_of(table, columns, stream(seed, "parts of people", index))
+        for index, (name, table) in enumerate(tables.items())
+    }
+    study = study.model_copy(update={"columns": columns})
+    questions = tree.questions_of(agreement.schema, agreement.scaling)
+    return Design(model, study, agreement, tables, places, questions, trim, cost, sign)
 
-    def regressions(self, tables: Mapping[str, pd.DataFrame]) -> tuple[Regressions, dict[str, Rows]]:
-        """The regressions fitted to these people, whose columns are scaled as agreed by everybody."""
-        opened = open_sites(self.study, tables, NONE)
-        known = run(_regressions(self.study, self.agreement), InProcess(opened))
-        rows = {}
-        for name, site in opened.items():
-            assert site.adopted is not None and site.adopted.own_rows is not None
-            rows[name] = site.adopted.own_rows
-        return Regressions(self.agreement, known, self.trim), rows
 
-    def rule(self, fitted: Regressions, rows: Mapping[str, Rows], cost: float, sign: float) -> tree.Rule:
-        """The best rule for the people to whom the regressions were fitted, from sums by site."""
-        sites = []
-        for place, own in enumerate(rows.values()):
-            here = np.asarray(own.present) > 0.0
-            covariates, treatment, outcome, fold, weight = (
-                np.asarray(part)[here]
-                for part in (own.covariates, own.treatment, own.outcome, own.fold, own.present)
+def valued_parts(design: Design, watch: Watcher | None, tell: Callable[[str], None] | None) -> Iterator[Part]:
+    """The parts that are valued, each with its predictions, scores and rule."""
+    for part in range(1, len(ENDS)):
+        if tell is not None:
+            tell(f"whom to treat, fit {part} of {len(ENDS) - 1}")
+        before = {name: _where(table, design.places[name] < part) for name, table in design.tables.items()}
+        regressions = fitted_regressions(design, before)
+        rule = found_rule(design, regressions)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FailedCheckWarning)  # the predictions are tested here
+            model = unfitted(design.model).fit(design.study, before, watch=watch)
+        people = {}
+        for place, (name, everybody) in enumerate(design.tables.items()):
+            table = _where(everybody, design.places[name] == part)
+            if len(table):
+                people[name] = _people(design, place, table, regressions, rule, model)
+        if not people:
+            raise DataError(
+                "each part of the people must have somebody",
+                found="too few people, or too few clusters",
+                remedy="value policies in a larger study",
             )
-            scores = fitted.scores(place, covariates, treatment, outcome, fold)
-            benefit = sign * (scores[:, 1] - scores[:, 0]) - cost
-            sites.append((tree.answers(self.questions, covariates), benefit, weight))
-        found = tree.together([tree.cells(*site) for site in sites])
-        rules = [tree.best_rule(found, depth) for depth in range(tree.DEPTH + 1)]
-        return tree.simplest(rules, [tree.forgone(rules, *site) for site in sites])
+        yield Part(people, rule)
 
-    def _where(self, site: str, chosen: np.ndarray) -> pd.DataFrame:
-        return self.tables[site].loc[chosen].reset_index(drop=True)
 
-    def _people(
-        self,
-        name: str,
-        place: int,
-        table: pd.DataFrame,
-        fitted: Estimator,
-        regressions: Regressions,
-        rule: tree.Rule,
-    ) -> People:
-        arrays = encode(table, self.columns, self.agreement.schema, site=name)
-        scaling = self.agreement.scaling
-        plain = standardised(arrays, scaling)
-        left_out_nobody = np.full(len(table), EVERYBODY)
-        return People(
-            treatment=arrays.treatment,
-            outcome=scaling.outcome_mean + scaling.outcome_sd * plain.outcome,
-            scores=regressions.scores(
-                place, plain.covariates, arrays.treatment, plain.outcome, left_out_nobody
-            ),
-            predicted=fitted.effect(table, site=name),
-            chosen=rule.of(tree.answers(self.questions, plain.covariates)),
-            weight=np.ones(len(table)) if arrays.weight is None else arrays.weight,
-            cluster=arrays.cluster,
+def _where(table: pd.DataFrame, chosen: np.ndarray) -> pd.DataFrame:
+    return table.loc[chosen].reset_index(drop=True)
+
+
+def fitted_regressions(design: Design, tables: Mapping[str, pd.DataFrame]) -> Regressions:
+    """The regressions of these people, for each fold without its people and, last, with everybody."""
+    opened = open_sites(design.study, tables, NONE)
+    known = run(_regressions(design.study, design.agreement), InProcess(opened))
+    rows = [site.adopted.own_rows for site in opened.values() if site.adopted is not None]
+    return Regressions(known, [one for one in rows if one is not None])
+
+
+def found_rule(design: Design, fitted: Regressions) -> tree.Rule:
+    """The best rule for the people to whom the regressions were fitted, from sums by site."""
+    sites = []
+    for place, rows in enumerate(fitted.rows):
+        here = np.asarray(rows.present) > 0.0
+        covariates, treatment, outcome, fold, weight = (
+            np.asarray(part)[here]
+            for part in (rows.covariates, rows.treatment, rows.outcome, rows.fold, rows.present)
+        )
+        scores = _scores(design, fitted.known, place, covariates, treatment, outcome, fold)
+        benefit = design.sign * (scores[:, 1] - scores[:, 0]) - design.cost
+        sites.append((tree.answers(design.questions, covariates), benefit, weight))
+    found = tree.together([tree.cells(*site) for site in sites])
+    rules = [tree.best_rule(found, depth) for depth in range(tree.DEPTH + 1)]
+    return tree.simplest(rules, [tree.forgone(rules, *site) for site in sites])
+
+
+def _people(
+    design: Design, place: int, table: pd.DataFrame, fitted: Regressions, rule: tree.Rule, model: Estimator
+) -> People:
+    """People of a site whom neither the regressions nor the model have seen."""
+    name, scaling = list(design.tables)[place], design.agreement.scaling
+    arrays = encode(table, design.study.columns, design.agreement.schema, site=name)
+    plain = standardised(arrays, scaling)
+    fold = np.full(len(table), EVERYBODY)
+    known = (plain.covariates, arrays.treatment, plain.outcome, fold)
+    return People(
+        treatment=arrays.treatment,
+        outcome=scaling.outcome_mean + scaling.outcome_sd * plain.outcome,
+        scores=_scores(design, fitted.known, place, *known),
+        predicted=model.effect(table, site=name),
+        chosen=rule.of(tree.answers(design.questions, plain.covariates)),
+        weight=np.ones(len(table)) if arrays.weight is None else arrays.weight,
+        cluster=arrays.cluster,
+    )
+
+
+def _scores(
+    design: Design,
+    known: Nuisances,
+    site: int,
+    covariates: np.ndarray,
+    treatment: np.ndarray,
+    outcome: np.ndarray,
+    fold: np.ndarray,
+) -> np.ndarray:
+    """Doubly robust scores [n, 2] in units of the outcome, by the regressions that leave out a fold."""
+    scaling = design.agreement.scaling
+    assert known.treatment is not None
+    features = np.concatenate([np.ones((len(covariates), 1)), covariates], axis=1)
+    propensity = expit(np.sum(known.treatment.coefficients[fold, site] * features, axis=1))
+    predictor = np.einsum("naf,nf->na", known.outcome.coefficients[fold, site], features)
+    family = outcome_family(context_of(scaling))
+    means = np.asarray(family.standardised_mean(family.mean(jnp.asarray(predictor))))
+    found = doubly_robust(treatment, outcome, means, propensity, design.trim)
+    return scaling.outcome_mean + scaling.outcome_sd * found
+
+
+def _require_both_arms(tables: Mapping[str, pd.DataFrame], columns: ColumnRoles) -> None:
+    one_arm = [name for name, table in tables.items() if column(table, columns.treatment).nunique() < 2]
+    if one_arm:
+        raise DataError(
+            "policies are valued at sites with people in both arms",
+            found=f"one arm at {', '.join(one_arm)}",
+            remedy="leave these sites out: their people cannot be compared with others of their site",
         )
 
 

@@ -13,7 +13,12 @@ from unpooled.data import Table
 from unpooled.errors import StudyError, nearest
 from unpooled.estimators.base import Estimator, Watcher
 from unpooled.estimators.policy import sums as of
-from unpooled.estimators.policy.design import Design
+from unpooled.estimators.policy.design import (
+    design_of,
+    fitted_regressions,
+    found_rule,
+    valued_parts,
+)
 from unpooled.estimators.policy.sums import GROUPS, POLICIES, Estimate, Sums
 from unpooled.protocol.engine import RemoteSites
 from unpooled.study import Study
@@ -229,7 +234,7 @@ def policy(
         If the sites are remote, an option is not valid, or the study has covariates whose missing values are
         modelled or people who are at several sites.
     DataError
-        If a site has too few people.
+        If a site has people in one arm only, or there are too few people.
 
     Notes
     -----
@@ -253,16 +258,16 @@ def policy(
     """
     _check(study, sites, cost, trim)
     sign = 1.0 if larger_is_better else -1.0
-    plain = study.with_changes(diagnostics=False, subgroups={})
-    design = Design(model, plain, sites, trim=trim, watch=watch, tell=tell)
+    plain = study.with_changes(diagnostics=False, subgroups={}, by_site=True)  # the sites' tables are here
+    design = design_of(model, plain, sites, trim=trim, cost=cost, sign=sign)
     parts, rules, people = [], [], 0
-    for part in design.parts(cost, sign):
+    for part in valued_parts(design, watch, tell):
         everybody = part.people.values()
         cuts = of.cut_points([(one.predicted, one.weight) for one in everybody])
         parts.append(of.over_sites([of.site_sums(one, cuts, cost=cost, sign=sign) for one in everybody]))
         rules.append(part.rule.words(design.questions))
         people += sum(len(one.predicted) for one in everybody)
-    rule = design.rule_of_everybody(cost, sign).words(design.questions)
+    rule = found_rule(design, fitted_regressions(design, design.tables)).words(design.questions)
     columns = study.columns
     unit = columns.units.get(columns.outcome, "")
     return Policy(
