@@ -96,7 +96,9 @@ def questions_of(schema: Schema, scaling: Scaling) -> list[Question]:
                 # Thresholds as they are told: with the digits that differ by a small share of an sd.
                 points = np.unique(np.round(mean + sd * QUANTILES, 1 - int(np.floor(np.log10(sd)))))
                 found += [
-                    Question(feature, (point - mean) / sd, f"{name} <= {point:g}", f"{name} > {point:g}")
+                    Question(
+                        feature, (point - mean) / sd, f"{name} <= {point:.10g}", f"{name} > {point:.10g}"
+                    )
                     for point in points
                 ]
             else:
