@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from unpooled.engines.nvflare.engine import Remote
     from unpooled.errors import UnpooledError
     from unpooled.estimators import AIPW, CausalFI, CausalRFF, FedCI, MetaAnalysis, load
+    from unpooled.estimators.policy.policy import policy
     from unpooled.estimators.robustness.refute import refute
     from unpooled.estimators.sensitivity import sensitivity
     from unpooled.report import plot
@@ -36,6 +37,7 @@ _HOMES = {
     "load": "unpooled.estimators",
     "diagnose": "unpooled.diagnostics.study_diagnostics",
     "expected_cost": "unpooled.diagnostics.expected_cost",
+    "policy": "unpooled.estimators.policy.policy",
     "read_study": "unpooled.study",
     "refute": "unpooled.estimators.robustness.refute",
     "sensitivity": "unpooled.estimators.sensitivity",
@@ -57,6 +59,7 @@ __all__ = [
     "diagnose",
     "expected_cost",
     "plot",
+    "policy",
     "read_study",
     "refute",
     "sensitivity",

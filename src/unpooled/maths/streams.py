@@ -36,6 +36,7 @@ STREAMS = {
     "individual effects": 29,
     "people elsewhere": 40,
     "a site elsewhere": 41,
+    "parts of people": 42,
     # JAX keys, asked for by `stream_key`.
     "latent keys": 11,
     "subsample": 15,

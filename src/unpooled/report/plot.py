@@ -26,6 +26,7 @@ from unpooled.report.figures import (
     propensities,
 )
 from unpooled.report.figures import convergence as convergence_figure
+from unpooled.report.figures import fifths as fifths_figure
 from unpooled.report.figures import subgroups as subgroups_figure
 from unpooled.report.figures.style import OutcomeName
 from unpooled.study import ALL_SITES, Study
@@ -35,10 +36,21 @@ if TYPE_CHECKING:
     from unpooled.diagnostics.missingness import Missingness
 
 __all__ = [
-    "ate", "borrowed", "comparators", "convergence", "effect_by", "forest", "leave_one_out", "love",
+    "ate", "borrowed", "comparators", "convergence", "effect_by", "fifths", "forest", "leave_one_out", "love",
     "missing", "overlap", "overlap_by_site", "sensitivity", "sorted_effects", "subgroups",
     "traffic",
 ]  # fmt: skip
+
+
+class Sorted(Protocol):
+    """The interface of `unpooled.estimators.policy.policy.Policy` that its figure needs."""
+
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    def sorted_effects(self) -> pd.DataFrame: ...
+    def calibration(self) -> pd.DataFrame: ...
 
 
 class Shifted(Protocol):
@@ -188,6 +200,28 @@ def sorted_effects(model: Estimator, *, site: str, ax: Axes | None = None) -> Ax
     """
     effects = curves.summarised(model.effect_draws(_table(model, site), site=site))
     return curves.sorted_effects(effects, **_words(model.result_.study), site=site, ax=ax)
+
+
+def fifths(found: Sorted, *, ax: Axes | None = None) -> Axes:
+    """Plot the average effect in fifths of the people, sorted by predicted effect, beside the prediction.
+
+    Parameters
+    ----------
+    found : Policy
+        The result of `unpooled.policy`.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on. By default, those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the figure.
+    """
+    slope = found.calibration().loc["slope"]
+    numbers = (f"{slope[name]:.2f}".replace("-", "−") for name in ("estimate", "lower", "upper"))
+    words = "calibration slope {} [{}, {}]".format(*numbers)
+    words = words if np.isfinite(slope["estimate"]) else "all predictions are equal"
+    return fifths_figure.fifths(found.sorted_effects(), words, outcome=found.outcome, unit=found.unit, ax=ax)
 
 
 def overlap(diagnostics: StudyDiagnostics, *, ax: Axes | None = None) -> Axes:

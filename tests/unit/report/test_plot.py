@@ -63,6 +63,31 @@ def shifted():
     return SimpleNamespace(column="bmi", curve=curve, tipping={"below": None, "above": 0.25})
 
 
+def valued(slope=0.8):
+    """A policy, as its figure needs it."""
+    fifths = pd.DataFrame(
+        {"predicted": [0.0, 0.5, 1.0, 1.5, 2.0], "effect": [0.2, 0.4, 1.1, 1.2, 1.9]}, index=range(1, 6)
+    ).assign(lower=lambda f: f["effect"] - 0.5, upper=lambda f: f["effect"] + 0.5)
+    calibration = pd.DataFrame({"estimate": [slope], "lower": [-0.1], "upper": [1.7]}, index=["slope"])
+    return SimpleNamespace(
+        outcome="weight", unit="kg", sorted_effects=lambda: fifths, calibration=lambda: calibration
+    )
+
+
+def test_fifths_have_estimates_with_intervals_beside_predictions_and_the_slope_in_words():
+    found = valued()
+    ax = plot.fifths(found)
+    estimated, predicted = ax.lines[1], ax.lines[2]
+    np.testing.assert_array_equal(estimated.get_ydata(), found.sorted_effects()["effect"])
+    np.testing.assert_array_equal(predicted.get_ydata(), found.sorted_effects()["predicted"])
+    np.testing.assert_array_equal(np.round(predicted.get_xdata()), [1, 2, 3, 4, 5])
+    bars = [segment[:, 1].tolist() for segment in ax.collections[0].get_segments()]
+    np.testing.assert_allclose(bars, found.sorted_effects()[["lower", "upper"]])
+    assert "calibration slope 0.80 [−0.10, 1.70]" in ax.get_xlabel()
+    assert ax.get_ylabel() == "average effect on weight (kg)"
+    assert "all predictions are equal" in plot.fifths(valued(np.nan)).get_xlabel()
+
+
 def test_averages_are_labelled_with_the_studys_outcome_and_unit(fitted):
     for draw in (plot.ate, plot.forest):
         ax = draw(fitted)
@@ -177,6 +202,7 @@ def test_every_figure_is_drawn_in_the_callers_axes(fitted, diagnostics, model):
     }  # fmt: skip
     drawn |= {"subgroups": (with_subgroups((30, 30, 30, 45)),)}
     drawn |= {"effect_by": (fitted, "age"), "sorted_effects": (fitted,)}
+    drawn |= {"fifths": (valued(),)}
     assert {*drawn, "overlap_by_site"} == set(plot.__all__)
     for name, given in drawn.items():
         ax = Figure().add_subplot()
