@@ -44,6 +44,7 @@ def diagnostic_statistics(**given: Any) -> DiagnosticStatistics:
     """What the sites sent for the diagnostics."""
     neutral = {
         "site_people": np.zeros(0),
+        "site_weights": np.zeros(0),
         "site_estimates": np.zeros(0),
         "site_errors": np.zeros(0),
         "aipw": (1.0, 0.5),

@@ -101,9 +101,9 @@ def leave_one_out(
     Standard errors are those of one stacked table: a sum of errors by site, compared with the overall error,
     would disclose those of hidden sites.
     """
-    people, mean, error = statistics.site_people, statistics.site_estimates, statistics.site_errors
-    squares = people * error**2 * np.maximum(people - 1.0, 1.0)
-    sums = {"people": people, "mean": mean, "squares": squares}
+    people, weight = statistics.site_people, statistics.site_weights
+    squares = (statistics.site_errors * weight) ** 2 * np.maximum(people - 1.0, 1.0) / people
+    sums = {"people": people, "weight": weight, "mean": statistics.site_estimates, "squares": squares}
     rows = []
     for place, site in enumerate(counts):
         if site in hidden or len(counts) < 2:

@@ -188,6 +188,7 @@ def test_balance_before_weighting_is_empty_where_few_carry_a_flag() -> None:
 COUNTS = {"a": 100, "b": 60, "c": 40, "d": 200}
 SITES = diagnostic_statistics(
     site_people=np.array([100.0, 60.0, 40.0, 200.0]),
+    site_weights=np.array([100.0, 60.0, 40.0, 200.0]),
     site_estimates=np.array([0.4, 1.1, -0.3, 0.7]),
     site_errors=np.array([0.2, 0.3, 0.25, 0.1]),
 )
@@ -227,21 +228,28 @@ def test_of_a_single_shown_site_there_is_no_heterogeneity() -> None:
     assert leave_one_out(SITES, 1.0, COUNTS, dict.fromkeys(COUNTS, "")).empty
 
 
-def test_without_a_site_it_is_the_mean_of_everybody_elses_scores() -> None:
-    rng = np.random.default_rng(1)
+@pytest.mark.parametrize("weight", [(1.0, 1.0, 1.0, 1.0), (0.5, 2.0, 1.0, 3.0)])
+def test_without_a_site_it_is_the_mean_of_everybody_elses_scores(weight: tuple[float, ...]) -> None:
+    """All people of a site have the same sampling weight."""
+    rng, weight_of = np.random.default_rng(1), dict(zip(COUNTS, weight, strict=True))
     scores = {
         site: rng.normal(place, 1.0 + place, count) for place, (site, count) in enumerate(COUNTS.items())
     }
     sites = diagnostic_statistics(
         site_people=np.array([float(len(one)) for one in scores.values()]),
+        site_weights=np.array([weight_of[site] * len(one) for site, one in scores.items()]),
         site_estimates=np.array([one.mean() for one in scores.values()]),
         site_errors=np.array([one.std(ddof=1) / np.sqrt(len(one)) for one in scores.values()]),
     )
     found = leave_one_out(sites, 3.0, COUNTS, {"c": "few"}).set_index("site")
     assert list(found.index) == ["a", "b", "d"]
     for site in found.index:
-        rest = 3.0 * np.concatenate([one for name, one in scores.items() if name != site])
-        expected = [rest.mean(), rest.std(ddof=1) / np.sqrt(len(rest))]
+        others = {name: one for name, one in scores.items() if name != site}
+        rest = 3.0 * np.concatenate(list(others.values()))
+        w = np.concatenate([np.full(len(one), weight_of[name]) for name, one in others.items()])
+        mean, count = np.average(rest, weights=w), len(rest)
+        error = np.sqrt(np.sum((w * (rest - mean)) ** 2) * count / (count - 1)) / w.sum()
+        expected = [mean, error]
         np.testing.assert_allclose(
             found.loc[site, ["estimate", "standard_error"]].to_list(), expected, rtol=1e-10
         )

@@ -107,6 +107,8 @@ class DiagnosticStatistics(Record):
     """The statistics that the sites sent for the diagnostics, in standard units."""
 
     site_people: np.ndarray
+    site_weights: np.ndarray
+    """Each site's sum of sampling weights; its number of people if there are none."""
     site_estimates: np.ndarray
     """Each site's doubly robust estimate."""
     site_errors: np.ndarray
@@ -155,6 +157,7 @@ def _diagnose(scaling: Scaling, folds: int) -> Procedure[DiagnosticStatistics]:
     sites = of_scores(sums)
     return DiagnosticStatistics(
         site_people=sums["people"],
+        site_weights=sums["weight"],
         site_estimates=sites.estimate,
         site_errors=sites.error,
         aipw=_pair(of_scores(stacked_scores(sums))),
