@@ -123,7 +123,7 @@ def ratios(asked: argparse.Namespace) -> None:
     for one in range(asked.replicates):
         tables = confounded_study(asked.first + one)
         stacked = pd.concat([table.assign(site=name) for name, table in tables.items()])
-        found = {"g-computation": g_computation(stacked, asked.resamples, one)}
+        found = {"g-computation": g_computation(stacked, asked.resamples, one)} if asked.resamples else {}
         for name, make in ESTIMATORS.items():
             if name == "AIPW" or one < max(asked.fedci, 1):
                 found[name] = make().fit(study, tables).effects("everybody").droplevel("group").loc[RATIOS]
@@ -132,6 +132,8 @@ def ratios(asked: argparse.Namespace) -> None:
             if one == 0:
                 print(f"{name:14s}", ends(table), flush=True)
     for name, rows in covered.items():
+        if not rows:
+            continue
         shares = [
             f"{effect} {share(column)}" for effect, column in zip(RATIOS, np.array(rows).T, strict=True)
         ]
@@ -354,7 +356,7 @@ def main() -> None:
     parser.add_argument("--replicates", type=int, default=40)
     parser.add_argument("--first", type=int, default=1000, help="the first seed")
     parser.add_argument("--fedci", type=int, default=0, help="replicates of FedCI, which takes longer")
-    parser.add_argument("--resamples", type=int, default=300, help="of the bootstrap")
+    parser.add_argument("--resamples", type=int, default=300, help="of the bootstrap; 0 for none")
     parser.add_argument("--only", nargs="*", choices=list(ESTIMATORS), default=list(ESTIMATORS))
     parser.add_argument(
         "--sample", nargs="*", choices=["randomised", "survey"], default=["randomised", "survey"]
