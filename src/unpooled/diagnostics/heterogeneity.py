@@ -56,7 +56,8 @@ def site_estimates(
     statistics: DiagnosticStatistics, scale: float, counts: Mapping[str, int], hidden: Mapping[str, str]
 ) -> pd.DataFrame:
     """site, people, estimate, standard_error, lower, upper."""
-    columns = {"people": statistics.site_people, "estimate": scale * statistics.site_estimates}
+    people = np.array([*counts.values()], dtype=float)
+    columns = {"people": people, "estimate": scale * statistics.site_estimates}
     frame = pd.DataFrame({"site": list(counts), **columns, "standard_error": scale * statistics.site_errors})
     shown = np.array([site not in hidden for site in counts])
     return with_interval(frame.loc[shown].reset_index(drop=True))
@@ -102,7 +103,7 @@ def leave_one_out(
     would disclose those of hidden sites.
     """
     people, weight = statistics.site_people, statistics.site_weights
-    squares = (statistics.site_errors * weight) ** 2 * np.maximum(people - 1.0, 1.0) / people
+    squares = (weight * statistics.site_errors) ** 2 * np.maximum(people - 1.0, 1.0) / people
     sums = {"people": people, "weight": weight, "mean": statistics.site_estimates, "squares": squares}
     rows = []
     for place, site in enumerate(counts):

@@ -228,31 +228,47 @@ def test_of_a_single_shown_site_there_is_no_heterogeneity() -> None:
     assert leave_one_out(SITES, 1.0, COUNTS, dict.fromkeys(COUNTS, "")).empty
 
 
-@pytest.mark.parametrize("weight", [(1.0, 1.0, 1.0, 1.0), (0.5, 2.0, 1.0, 3.0)])
-def test_without_a_site_it_is_the_mean_of_everybody_elses_scores(weight: tuple[float, ...]) -> None:
-    """All people of a site have the same sampling weight."""
-    rng, weight_of = np.random.default_rng(1), dict(zip(COUNTS, weight, strict=True))
+def test_without_a_site_it_is_the_mean_of_everybody_elses_scores() -> None:
+    rng = np.random.default_rng(1)
     scores = {
         site: rng.normal(place, 1.0 + place, count) for place, (site, count) in enumerate(COUNTS.items())
     }
     sites = diagnostic_statistics(
         site_people=np.array([float(len(one)) for one in scores.values()]),
-        site_weights=np.array([weight_of[site] * len(one) for site, one in scores.items()]),
+        site_weights=np.array([float(len(one)) for one in scores.values()]),
         site_estimates=np.array([one.mean() for one in scores.values()]),
         site_errors=np.array([one.std(ddof=1) / np.sqrt(len(one)) for one in scores.values()]),
     )
     found = leave_one_out(sites, 3.0, COUNTS, {"c": "few"}).set_index("site")
     assert list(found.index) == ["a", "b", "d"]
     for site in found.index:
-        others = {name: one for name, one in scores.items() if name != site}
-        rest = 3.0 * np.concatenate(list(others.values()))
-        w = np.concatenate([np.full(len(one), weight_of[name]) for name, one in others.items()])
-        mean, count = np.average(rest, weights=w), len(rest)
-        error = np.sqrt(np.sum((w * (rest - mean)) ** 2) * count / (count - 1)) / w.sum()
-        expected = [mean, error]
+        rest = 3.0 * np.concatenate([one for name, one in scores.items() if name != site])
+        expected = [rest.mean(), rest.std(ddof=1) / np.sqrt(len(rest))]
         np.testing.assert_allclose(
             found.loc[site, ["estimate", "standard_error"]].to_list(), expected, rtol=1e-10
         )
+
+
+def test_without_a_site_others_count_by_their_sampling_weights() -> None:
+    """All people of a site have the same weight."""
+    rng, weights = np.random.default_rng(2), dict(zip(COUNTS, (0.5, 2.0, 1.0, 3.0), strict=True))
+    scores = {site: rng.normal(place, 1.0, count) for place, (site, count) in enumerate(COUNTS.items())}
+    sites = diagnostic_statistics(
+        site_people=np.array([float(count) for count in COUNTS.values()]),
+        site_weights=np.array([weights[site] * count for site, count in COUNTS.items()]),
+        site_estimates=np.array([one.mean() for one in scores.values()]),
+        site_errors=np.array([one.std(ddof=1) / np.sqrt(len(one)) for one in scores.values()]),
+    )
+    found = leave_one_out(sites, 1.0, COUNTS, {}).set_index("site")
+    for site in COUNTS:
+        others = [name for name in COUNTS if name != site]
+        rest = np.concatenate([scores[name] for name in others])
+        weight = np.repeat([weights[name] for name in others], [COUNTS[name] for name in others])
+        mean, count = np.average(rest, weights=weight), len(rest)
+        error = np.sqrt(np.sum((weight * (rest - mean)) ** 2) * count / (count - 1)) / weight.sum()
+        row = found.loc[site, ["estimate", "standard_error"]].to_list()
+        np.testing.assert_allclose(row[0], mean, rtol=1e-10)
+        np.testing.assert_allclose(row[1], error, rtol=1e-10)
 
 
 # -------------------------------------------------------------------------------- refusals

@@ -107,8 +107,9 @@ class DiagnosticStatistics(Record):
     """The statistics that the sites sent for the diagnostics, in standard units."""
 
     site_people: np.ndarray
+    """Number of people, or of clusters."""
     site_weights: np.ndarray
-    """Each site's sum of sampling weights; its number of people if there are none."""
+    """Sum of the sampling weights; the number of people if there are none."""
     site_estimates: np.ndarray
     """Each site's doubly robust estimate."""
     site_errors: np.ndarray
