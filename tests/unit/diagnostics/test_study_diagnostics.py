@@ -249,6 +249,28 @@ def test_without_a_site_it_is_the_mean_of_everybody_elses_scores() -> None:
         )
 
 
+def test_without_a_site_others_count_by_their_sampling_weights() -> None:
+    """All people of a site have the same weight."""
+    rng, weights = np.random.default_rng(2), dict(zip(COUNTS, (0.5, 2.0, 1.0, 3.0), strict=True))
+    scores = {site: rng.normal(place, 1.0, count) for place, (site, count) in enumerate(COUNTS.items())}
+    sites = diagnostic_statistics(
+        site_people=np.array([float(count) for count in COUNTS.values()]),
+        site_weights=np.array([weights[site] * count for site, count in COUNTS.items()]),
+        site_estimates=np.array([one.mean() for one in scores.values()]),
+        site_errors=np.array([one.std(ddof=1) / np.sqrt(len(one)) for one in scores.values()]),
+    )
+    found = leave_one_out(sites, 1.0, COUNTS, {}).set_index("site")
+    for site in COUNTS:
+        others = [name for name in COUNTS if name != site]
+        rest = np.concatenate([scores[name] for name in others])
+        weight = np.repeat([weights[name] for name in others], [COUNTS[name] for name in others])
+        mean, count = np.average(rest, weights=weight), len(rest)
+        error = np.sqrt(np.sum((weight * (rest - mean)) ** 2) * count / (count - 1)) / weight.sum()
+        row = found.loc[site, ["estimate", "standard_error"]].to_list()
+        np.testing.assert_allclose(row[0], mean, rtol=1e-10)
+        np.testing.assert_allclose(row[1], error, rtol=1e-10)
+
+
 # -------------------------------------------------------------------------------- refusals
 
 
