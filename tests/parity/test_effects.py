@@ -17,12 +17,7 @@ import pytest
 from oracle import fedci as oracle
 from oracle.world import World, build, posterior_of
 from unpooled.maths.regression import noise_size
-from unpooled.methods.fedci.effects import (
-    WeightDraws,
-    conditional_effect,
-    individual_effect,
-    outcomes,
-)
+from unpooled.methods.fedci.conditionals import WeightDraws, conditional_effect, individual_effect, outcomes
 from unpooled.optimise.procedure import ask
 from unpooled.protocol.rows import make_rows
 

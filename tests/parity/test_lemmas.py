@@ -8,7 +8,7 @@ import pytest
 
 from oracle import fedci as oracle
 from oracle.world import build
-from unpooled.methods.fedci.effects import WeightDraws, individual_effect, shared_arms
+from unpooled.methods.fedci.conditionals import WeightDraws, individual_effect, shared_arms
 
 RNG = np.random.default_rng(3)
 PSI, SIGMA = np.array([[1.3, 0.4], [0.4, 0.7]]), np.array([[0.5, -0.2], [-0.2, 0.9]])

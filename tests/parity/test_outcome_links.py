@@ -12,8 +12,9 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern
 
 from oracle.world import posterior_of
-from unpooled.methods.fedci.effects import WeightDraws, factual, latent_of_people, latent_of_rows
+from unpooled.methods.fedci.conditionals import WeightDraws, factual
 from unpooled.methods.fedci.expansion import DISPERSIONS, Dispersion, dispersions
+from unpooled.methods.fedci.latent import latent_of_people, latent_of_rows
 from unpooled.methods.fedci.model import INTERCEPT_SD, Kernel, Projection
 from unpooled.methods.fedci.posterior import Posterior
 from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence

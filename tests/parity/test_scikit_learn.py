@@ -12,7 +12,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 
 from oracle.world import posterior_of
-from unpooled.methods.fedci.effects import WeightDraws, conditional_effect, factual
+from unpooled.methods.fedci.conditionals import WeightDraws, conditional_effect, factual
 from unpooled.methods.fedci.model import INTERCEPT_SD, Kernel
 from unpooled.methods.fedci.posterior import Posterior
 from unpooled.methods.fedci.stages import KernelEvidence

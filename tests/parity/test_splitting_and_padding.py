@@ -13,12 +13,8 @@ import pytest
 
 from oracle.world import STUDY, World, build, frames, posterior_of
 from unpooled import FedCI
-from unpooled.methods.fedci.effects import (
-    GaussianProcessAverage,
-    WeightDraws,
-    conditional_effect,
-    individual_effect,
-)
+from unpooled.methods.fedci.conditionals import WeightDraws, conditional_effect, individual_effect
+from unpooled.methods.fedci.effects import GaussianProcessAverage
 from unpooled.methods.fedci.posterior import weights_and_shifts
 from unpooled.optimise.procedure import ask
 from unpooled.protocol.records import Parameters

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from oracle.world import SIZES, STUDY, World, build, frames, posterior_of
 from unpooled import FedCI
-from unpooled.methods.fedci.effects import WeightDraws, conditional_effect
+from unpooled.methods.fedci.conditionals import WeightDraws, conditional_effect
 from unpooled.optimise.procedure import ask
 
 pytestmark = pytest.mark.slow

@@ -67,6 +67,12 @@ def _gram_backward(kept: tuple[Array, Array], cotangent: Array) -> tuple[Array, 
 weighted_gram.defvjp(_gram_forward, _gram_backward)
 
 
+def symmetric_root(covariance: Array) -> Array:
+    """Square roots of covariances [..., k, k] that may be singular."""
+    values, vectors = jnp.linalg.eigh(covariance)
+    return (vectors * jnp.sqrt(jnp.maximum(values, 0.0))[..., None, :]) @ jnp.swapaxes(vectors, -1, -2)
+
+
 def pack(matrix: Array) -> Array:
     """The lower triangle of the last two axes, as one axis: the form in which symmetric matrices are sent."""
     rows, columns = _triangle(matrix.shape[-1])

@@ -16,7 +16,8 @@ from oracle.world import scaling_of
 from unpooled.maths.kernels import JITTER, line_features
 from unpooled.maths.linear_algebra import unpack
 from unpooled.methods.fedci import METHOD
-from unpooled.methods.fedci.effects import GaussianProcessAverage, WeightDraws, as_sent
+from unpooled.methods.fedci.conditionals import WeightDraws, as_sent
+from unpooled.methods.fedci.effects import GaussianProcessAverage
 from unpooled.methods.fedci.held_out import HeldOutErrors
 from unpooled.methods.fedci.model import GRID
 from unpooled.protocol.records import Parameters

@@ -14,7 +14,7 @@ from scipy.special import digamma, multigammaln
 
 import unpooled as up
 from unpooled.data.simulation import simulate
-from unpooled.methods.fedci.effects import conditional_effect, individual_effect
+from unpooled.methods.fedci.conditionals import conditional_effect, individual_effect
 from unpooled.methods.fedci.paper.bound import (
     SITE_SD,
     Sample,

@@ -19,7 +19,7 @@ from unpooled.disclosure.effective_people import spread_out
 from unpooled.maths.blocks import map_over_blocks
 from unpooled.maths.streams import stream
 from unpooled.methods.fedci.bounds import WEIGHTS
-from unpooled.methods.fedci.effects import WeightDraws, as_sent, factual
+from unpooled.methods.fedci.conditionals import WeightDraws, as_sent, factual
 from unpooled.methods.fedci.expansion import Expanded
 from unpooled.methods.fedci.posterior import posteriors, weights_and_shifts
 from unpooled.methods.fedci.ridge import Ridges, fixed_parameters

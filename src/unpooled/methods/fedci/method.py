@@ -8,11 +8,7 @@ import numpy as np
 from unpooled.errors import StudyError
 from unpooled.maths.streams import stream
 from unpooled.methods.expected import Course
-from unpooled.methods.fedci.effects import (
-    GaussianProcessAverage,
-    conditional_effects,
-    individual_effects,
-)
+from unpooled.methods.fedci.effects import GaussianProcessAverage, conditional_effects, individual_effects
 from unpooled.methods.fedci.elsewhere import outcomes_elsewhere
 from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, Dispersion, dispersion_of
 from unpooled.methods.fedci.expected import expected

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 
 from unpooled.maths import networks
 from unpooled.maths.covariance import Wishart, divergence, draw_factors, two_arm_wishart
-from unpooled.methods.fedci.effects import WeightDraws, shared_arms
+from unpooled.methods.fedci.conditionals import WeightDraws, shared_arms
 from unpooled.methods.fedci.model import Kernel
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.stages import KernelEvidence, arm_indicators
