@@ -127,7 +127,7 @@ def _bytes(lines: list[Line], site: str, direction: Literal["down", "up"]) -> in
 def shapes(reply: Message) -> tuple[str, ...]:
     """One "path: shape" for every array, number and text; uniform collections give their length only.
 
-    >>> from unpooled.protocol.messages import Described
+    >>> from unpooled.protocol.table_messages import Described
     >>> from unpooled.study import Description
     >>> shapes(Described(Description(rows=30, arms={"0": 12, "1": 18}, columns=())))[:3]
     ('description.rows: number', 'description.arms: 2 numbers', 'description.outcome: text')

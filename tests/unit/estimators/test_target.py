@@ -34,7 +34,12 @@ def test_the_error_in_the_sample_leaves_out_how_effects_differ() -> None:
     rng = np.random.default_rng(2)
     effect, noise = rng.normal(1.0, 2.0, N), rng.normal(0.0, 0.5, N)
     score = effect + noise
-    sums = {"people": np.array(float(N)), "mean": score.mean(), "noise": np.sum(noise**2)}
+    sums = {
+        "people": np.array(float(N)),
+        "weight": np.array(float(N)),
+        "mean": score.mean(),
+        "noise": np.sum(noise**2),
+    }
     sums["squares"] = np.sum((score - score.mean()) ** 2)
     sample, population = of_residuals(sums), of_scores(sums)
     assert sample.estimate == population.estimate == score.mean()

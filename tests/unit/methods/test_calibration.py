@@ -63,7 +63,7 @@ def _calibration(errors: np.ndarray, weights: np.ndarray) -> Calibration:
     beyond = np.array([weights[np.abs(errors) > threshold].sum() for threshold in THRESHOLDS])
     total, squares = np.full_like(beyond, weights.sum()), np.full_like(beyond, np.sum(weights**2))
     return Calibration(
-        *(np.stack([one, one]) for one in (beyond, total, squares)), np.ones((2, 4)), np.zeros(2), True
+        *(np.stack([one, one]) for one in (beyond, total, squares)), np.ones((2, 4)), np.zeros(2)
     )
 
 
@@ -84,7 +84,7 @@ def _variances(errors: np.ndarray, treatment: np.ndarray, chances: np.ndarray, l
     padded = [np.append(values, np.full(extra, 7.0)) for values in (errors**2, chances)]
     found = np.asarray(_compiled(*padded, rows)["noise"])
     nobody = np.zeros((2, len(THRESHOLDS)))
-    return Calibration(nobody, nobody, nobody, found, np.zeros(2), True)
+    return Calibration(nobody, nobody, nobody, found, np.zeros(2))
 
 
 def test_the_noise_of_an_arm_is_a_weighted_mean_of_squared_errors() -> None:
