@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from contract.cases import CASES, SLOWEST
@@ -19,6 +20,7 @@ from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.methods.method import find, settings_of, with_settings
 from unpooled.protocol.messages import Ask, Question, Together, Vjp
 from unpooled.site.allowance import BEFORE_FITTING, budget_of, stage_budget, theta_of
+from unpooled.study import Study
 
 
 class Counting(InProcess):
@@ -50,7 +52,23 @@ class Counting(InProcess):
 def test_an_honest_run_stays_within_its_budget_and_bounds(case: str) -> None:
     name, values = CASES[case]
     study = with_settings(STUDY, name, values, seed=1).model_copy(update={"diagnostics": True})
-    sites = open_sites(study, frames(), NONE)
+    _stays_within_its_budget(study, frames())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["binary", "count"])
+@pytest.mark.parametrize("case", ["fedci", "aipw", "meta_analysis"])
+def test_so_does_one_of_other_outcomes(case: str, family: str) -> None:
+    """Their stages, and the parameters of these, are others."""
+    name, values = CASES[case]
+    asked = STUDY.with_changes(columns={**STUDY.columns.model_dump(), "family": family})
+    study = with_settings(asked, name, values, seed=1)
+    made = {"binary": lambda y: (y > y.median()).astype(int), "count": lambda y: y.clip(0).round()}[family]
+    _stays_within_its_budget(study, {site: one.assign(y=made(one["y"])) for site, one in frames().items()})
+
+
+def _stays_within_its_budget(study: Study, tables: dict[str, pd.DataFrame]) -> None:
+    sites = open_sites(study, tables, NONE)
     engine = Counting(sites)
     run_study(study, engine)
     adopted = sites["north"].adopted
