@@ -38,7 +38,7 @@ def _posterior(world: World) -> tuple[float, np.ndarray, np.ndarray]:
     batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], world.parameters())
     statistics = jax.tree.map(lambda leaf: leaf[0], world.run(ask(world.name, batch)))
     posterior = posterior_of(world.evidence, world.parameters(), statistics)
-    beta, shift = weights_and_shifts([posterior], np.random.default_rng(3), 3)
+    beta, shift = weights_and_shifts(world.evidence, [posterior], np.random.default_rng(3), 3)
     fixed = {"beta": beta, "key": np.asarray(jax.random.key_data(jax.random.key(3)))[None]}
     own = {"site_shift": np.moveaxis(shift, -1, 1)}
     reply = world.run(ask(f"effect/{world.name}", Parameters(batch.free, fixed, own)))

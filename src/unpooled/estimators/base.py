@@ -24,8 +24,8 @@ from unpooled.disclosure.limits import NONE, Limits
 from unpooled.effects.summary import interval
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.errors import FailedCheckWarning, StudyError
+from unpooled.estimators.entropy_balancing import Moment
 from unpooled.estimators.subgroups import Subgroups
-from unpooled.estimators.tilting import Moment
 from unpooled.estimators.transport import (
     Transported,
     outcomes_elsewhere,

@@ -15,7 +15,7 @@ from unpooled.disclosure.groups import MANY_VALUES
 from unpooled.effects.contrasts import effects_table
 from unpooled.effects.summary import interval
 from unpooled.errors import LimitRefusal, StudyError
-from unpooled.estimators.tilting import Moment, balance_of, tilt_to
+from unpooled.estimators.entropy_balancing import Moment, balance_of, tilt_to
 from unpooled.maths.linear_algebra import one_blas_thread
 from unpooled.maths.streams import stream
 from unpooled.methods import method as methods

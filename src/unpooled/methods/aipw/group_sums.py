@@ -89,7 +89,7 @@ def quotients(total: Float[Array, "q r n"], weight: Float[Array, "q n"], rows: R
 def products(values: Float[Array, "j n"], rows: Rows, block: int) -> Float[Array, "j j"]:
     """Σ v_j v_k of contributions of people, or of clusters.
 
-    With limits, no product of two rests on few people; its terms are capped. A site with few people sends
+    With limits, the terms of a product are capped, so that none rests on few people. A small site sends
     only products within blocks of the matrix.
     """
     found = _summed(values, values, rows.least)

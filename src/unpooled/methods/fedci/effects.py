@@ -16,7 +16,6 @@ from jaxtyping import Array, Float
 from unpooled.maths.blocks import sum_over_blocks
 from unpooled.maths.compilation import Program
 from unpooled.maths.linear_algebra import symmetric_root
-from unpooled.methods.fedci.bounds import WEIGHTS
 from unpooled.methods.fedci.conditionals import (
     WeightDraws,
     conditional_effect,
@@ -112,7 +111,7 @@ class GaussianProcessAverage(OutcomeAverages):
         }
 
     def bounds(self) -> Bounds:
-        return {**self.evidence.bounds(), **WEIGHTS, "log_odds": LOGIT}
+        return {**self.evidence.bounds(), **self.evidence.weight_bounds(), "log_odds": LOGIT}
 
 
 def _shares(weights: Float[Array, "*s n"]) -> Float[Array, "*s n"]:

@@ -71,7 +71,9 @@ def minimise_expanded(
 def _next(evidence: Evidence, minima: Minima, fixed: Arrays, stage: str) -> Procedure[Arrays]:
     """The posterior mean of the weights, as the next point of expansion, and the dispersions there."""
     assert minima.statistics is not None and evidence.link is not None
-    beta, _ = weights_and_shifts(posteriors(evidence, minima.free, fixed, minima.statistics), None, 1)
+    beta, _ = weights_and_shifts(
+        evidence, posteriors(evidence, minima.free, fixed, minima.statistics), None, 1
+    )
     known = np.ones(len(beta))
     about = {**fixed["about"], "free": minima.free, "beta": beta[:, 0], "known": known}
     if not evidence.link.counts:

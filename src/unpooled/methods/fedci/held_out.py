@@ -18,7 +18,6 @@ from scipy.optimize import minimize
 from unpooled.disclosure.effective_people import spread_out
 from unpooled.maths.blocks import map_over_blocks
 from unpooled.maths.streams import stream
-from unpooled.methods.fedci.bounds import WEIGHTS
 from unpooled.methods.fedci.conditionals import WeightDraws, as_sent, factual
 from unpooled.methods.fedci.expansion import Expanded
 from unpooled.methods.fedci.posterior import posteriors, weights_and_shifts
@@ -87,7 +86,7 @@ class HeldOutDistances(Stage):
 
 
 def _bounds(evidences: tuple[Evidence, ...]) -> Bounds:
-    return {**union(*(one.bounds() for one in evidences)), **WEIGHTS}
+    return union(*({**one.bounds(), **one.weight_bounds()} for one in evidences))
 
 
 def _each(evidences: tuple[Evidence, ...], parameters: Parameters, rows: Rows) -> list[Float[Array, "4 n"]]:
@@ -199,7 +198,7 @@ def _question(
         minima, about = found[name]
         assert minima.statistics is not None
         fits = posteriors(evidence, minima.free, fixed, minima.statistics)
-        beta, shift = weights_and_shifts(fits, rng, PREDICTIVE_DRAWS)
+        beta, shift = weights_and_shifts(evidence, fits, rng, PREDICTIVE_DRAWS)
         of_folds = {"free": minima.free, "beta": beta, **about}
         fitted.append(jax.tree.map(lambda leaf: np.asarray(leaf)[None, 1:], of_folds))
         shifts.append(by_site(shift[None, 1:]))

@@ -149,7 +149,7 @@ def draw_hyperparameters(
     shape = pareto_shape(expected - values)
     if share == 1.0:
         free, fitted, values = yield from drawn(reach_of(values - mode.value, expected))
-    beta, shift = weights_and_shifts(fitted, rng, per_theta)
+    beta, shift = weights_and_shifts(evidence, fitted, rng, per_theta)
     likely = plausible(values, mode)
     free, beta, shift = jax.tree.map(
         lambda leaf: np.asarray(leaf)[np.resize(likely, count)], (free, beta, shift)

@@ -89,13 +89,19 @@ def value_and_slopes(
 
 
 def weights_and_shifts(
-    fitted: list[Posterior], rng: np.random.Generator | None, draws: int
+    evidence: Evidence, fitted: list[Posterior], rng: np.random.Generator | None, draws: int
 ) -> tuple[Float[np.ndarray, "b j 2 p"], Float[np.ndarray, "b j 2 m"]]:
-    """β and g under each θ: `draws` draws, or their posterior mean if there is no generator."""
+    """β and g under each θ: `draws` draws, or their posterior mean if there is no generator.
+
+    With a link, none is larger than sites answer to.
+    """
     size = (draws, noise_size(fitted[0].regression.prior))
     found = [one.weights(None if rng is None else rng.standard_normal(size)) for one in fitted]
-    beta, shift = zip(*found, strict=True)
-    return np.stack(beta), np.stack(shift)
+    beta, shift = (np.stack(part) for part in zip(*found, strict=True))
+    if evidence.link is None:
+        return beta, shift
+    most = evidence.link.largest
+    return np.clip(beta, -most, most), np.clip(shift, -most, most)
 
 
 def log_prior_slopes(structure: Structure, free: Arrays, fixed: Arrays) -> Arrays:

@@ -22,7 +22,7 @@ from unpooled.maths.blocks import sum_over_blocks
 from unpooled.maths.covariance import between_arms
 from unpooled.maths.linear_algebra import pack, packed_slopes, unpack, weighted_gram
 from unpooled.maths.regression import RegressionSums
-from unpooled.methods.fedci.bounds import FIXED, WEIGHT
+from unpooled.methods.fedci.bounds import FIXED, WEIGHTS
 from unpooled.methods.fedci.masks import counted, kept
 from unpooled.methods.fedci.model import Kernel, Projection, Structure
 from unpooled.methods.fedci.posterior import posteriors, value_and_slopes
@@ -94,8 +94,15 @@ class Evidence(Objective):
         return {"gram": gram, "moment": moment} if self.structure.shifts else {}
 
     def bounds(self) -> Bounds:
-        about = {} if self.link is None else {**ABOUT, "beta": WEIGHT}
+        about = {} if self.link is None else {**ABOUT, "beta": self.weight_bounds()["beta"]}
         return {**FIXED, **self.structure.bounds(), **about}
+
+    def weight_bounds(self) -> Bounds:
+        """Bounds of draws of the weights and of the site's shift."""
+        if self.link is None:
+            return WEIGHTS
+        most = self.link.largest
+        return {**WEIGHTS, "beta": (-most, most), "site_shift": (-most, most)}
 
     def value(self, parameters: Parameters, statistics: Statistics) -> Array:
         """−log p(y | θ) − log p(θ), computed by NumPy: it cannot be traced."""
@@ -155,7 +162,9 @@ class FeatureEvidence(Evidence):
 
     def _masks(self, free: Arrays, rows: Rows, weights: Array) -> tuple[Array, Array]:
         """How much each person counts, by arm, and the factors of the features."""
-        plain, everybody = plain_columns(rows), arm_indicators(rows.treatment).T * weights
+        # With a link, sums of the columns themselves depend on parameters, too.
+        plain = plain_columns(rows) if self.link is None else 0
+        everybody = arm_indicators(rows.treatment).T * weights
         if not rows.least:
             return everybody, jnp.ones((2, self.structure.width))
         features = jax.lax.stop_gradient(self.structure.features(free, rows.covariates))
@@ -235,6 +244,7 @@ class KernelEvidence(Evidence):
         design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]
         stacked = jnp.concatenate([design, (seen.outcome * weights)[:, None]], axis=1)
         whitened, log_determinant = self.whiten(free, rows, weights, stacked, seen.variance)
+        log_determinant = log_determinant - self._of_noise(seen, weights)
         factor = self._masks(design, whitened[:, :-1], rows)
         # Whitened, a person's outcome may stand out although it did not before.
         outcome = whitened[:, -1] * _cap(whitened[:, -1], rows.least)
@@ -270,6 +280,7 @@ class KernelEvidence(Evidence):
         shared = free, self.structure.basis(free)
         grams, moment, square, log_determinant = sum_over_blocks(of_block, shared, by_row)
         grams, moment = grams * factor[:, :, None] * factor[:, None, :], moment * factor
+        log_determinant = log_determinant - self._of_noise(seen, weights)
         none = jnp.zeros_like(grams[0, 0])
         first = jnp.stack([jnp.stack([grams[0, 0], none]), jnp.stack([none, grams[1, 0]])])
         return Statistics(
@@ -281,6 +292,12 @@ class KernelEvidence(Evidence):
             },
             self.of_site(first, moment[:, 0]),
         )
+
+    def _of_noise(self, seen: Observed, weights: Array) -> Array:
+        """With a link, log|noise|: it does not depend on θ, but would count people of the same noise."""
+        if self.link is None:
+            return jnp.zeros(())
+        return jnp.sum(jnp.where(weights > 0.0, jnp.log(seen.variance), 0.0))
 
     def _factors(self, free: Arrays, rows: Rows, weights: Array, seen: Observed) -> tuple[Array, Array]:
         """The factors of the features, [arm, feature], and of people's outcomes."""

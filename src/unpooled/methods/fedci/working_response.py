@@ -18,6 +18,7 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
+from unpooled.disclosure.effective_people import capped
 from unpooled.models.outcome_family import Logit, NegativeBinomial, family_of
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
@@ -35,6 +36,9 @@ REACH = 1.0
 """Largest change of the predictor in one of them."""
 FURTHEST = 8.0
 """How far from that of the mean outcome the predictor may be in the point of expansion."""
+STEEPEST = 30.0
+"""Largest weight of a feature in the predictor: with larger ones a smooth curve becomes a step, whose sums
+would tell on which side of it people are."""
 DISPERSIONS = np.geomspace(1e-4, 30.0, 28)
 """Dispersions of counts for which the sites send the sum of squared Pearson residuals."""
 
@@ -70,10 +74,10 @@ class Link(eqx.Module):
         scaled = variance if isinstance(variance, float) else self.unit**2 * variance
         return self.family.standardised_mean(self.family.mean(self.predictor(latent), scaled))
 
-    def slope(self, latent: Array) -> Array:
-        """The slope of the mean outcome in standard units."""
-        found = self.family.working(jnp.zeros_like(latent), self.predictor(latent), jnp.zeros_like(latent))
-        return self.unit * found.weight / self.family.sd
+    @property
+    def largest(self) -> float:
+        """The largest weight of a feature, and the largest shift."""
+        return STEEPEST / float(self.unit)
 
     def observed(self, outcome: Array, latent: Array, dispersion: Array) -> Observed:
         """The working response about a latent function, of outcomes on their own scale."""
@@ -104,7 +108,12 @@ def observed(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> O
     outcome = link.family.seen(rows.outcome)
     near = (link.family.near(outcome) - link.offset) / link.unit
     point = jnp.where(about["known"] > 0.5, _near(link, shared + own), near)
-    return jax.lax.stop_gradient(link.observed(outcome, point, dispersion))
+    found = link.observed(outcome, point, dispersion)
+    if rows.least:
+        # Where the curve is steep, few people may tell more of it than all others together.
+        precision = capped(jnp.where(weights > 0.0, 1.0 / found.variance, 0.0), rows.least)
+        found = found._replace(variance=jnp.where(precision > 0.0, 1.0 / precision, found.variance))
+    return jax.lax.stop_gradient(found)
 
 
 class Latent(NamedTuple):
