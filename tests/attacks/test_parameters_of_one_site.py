@@ -76,4 +76,5 @@ def test_only_where_sites_may_have_parameters_of_their_own_do_two_sums_tell_of_o
     told = np.allclose(found, truth, rtol=1e-6, atol=1e-6)
     assert told == (terms == "offsets")
     if not told:
-        assert np.abs(found).min() > 1e3 * np.abs(truth).max()
+        # Uniform up to a million: any one of the numbers may be small, but hardly half of them.
+        assert np.median(np.abs(found)) > 1e3 * np.abs(truth).max()
