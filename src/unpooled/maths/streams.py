@@ -37,6 +37,7 @@ STREAMS = {
     "people elsewhere": 40,
     "a site elsewhere": 41,
     "parts of people": 42,
+    "trees": 43,
     # JAX keys, asked for by `stream_key`.
     "latent keys": 11,
     "subsample": 15,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -209,14 +210,23 @@ class MeansByGroup(Stage):
         return REGRESSIONS
 
 
-class Scores(MeansByGroup):
-    """Doubly robust scores, cross-fitted: each person by fits without them.
+class Predicted(NamedTuple):
+    """What doubly robust scores need to know of everybody."""
+
+    chance: Float[Array, " n"]
+    """The propensity, clipped."""
+    clipped: Array
+    """Whose propensity was clipped."""
+    means: Float[Array, "2 n"]
+    """The mean outcome in both arms."""
+
+
+class DoublyRobust(MeansByGroup):
+    """Doubly robust scores, each person's by predictions without them.
 
     For the average effect, ψ = μ₁ − μ₀ + w(y − μ₁)/e − (1 − w)(y − μ₀)/(1 − e).
     """
 
-    family: Family = Gaussian()
-    """The outcome's family, whose mean the outcome regressions are of."""
     reveals: ClassVar[str] = (
         "at this site, by draw of the folds and by group (everybody, the treated, the controls, the overlap, "
         "groups that the study names): number of people, or of clusters, and, for the mean outcome under "
@@ -225,11 +235,12 @@ class Scores(MeansByGroup):
         "clipped and, by arm, number of people, sum of inverse-propensity weights and of their squares"
     )
 
+    @abstractmethod
+    def predicted(self, parameters: Parameters, rows: Rows) -> Predicted:
+        """Everybody's propensity and mean outcomes."""
+
     def of_batch(self, parameters: Parameters, rows: Rows) -> Statistics:
-        own, fold = parameters.per_site, _drawn_fold(parameters, rows)
-        chance, clipped = _clipped(own["treatment"], rows, fold, self.trim)
-        predictor = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][fold])
-        means = self.family.standardised_mean(self.family.mean(predictor))
+        chance, clipped, means = self.predicted(parameters, rows)
         groups = groups_of(rows, chance, adjusted=self.adjusted, named=self.named)
         residual = arm_weights(rows, chance, groups) * (rows.outcome - means)
         score = _compared(groups.member[:, None] * means + residual)
@@ -238,6 +249,20 @@ class Scores(MeansByGroup):
         noise = sums_by_cluster(rows.people * noise, rows)
         found = {**quotients(score, groups.member, rows), "noise": products(noise, rows, 2)}
         return Statistics(_weight_sums(chance, clipped, rows), found)
+
+
+class Scores(DoublyRobust):
+    """Doubly robust scores by regressions, cross-fitted: each person by fits without their fold."""
+
+    family: Family = Gaussian()
+    """The outcome's family, whose mean the outcome regressions are of."""
+    reveals: ClassVar[str] = DoublyRobust.reveals
+
+    def predicted(self, parameters: Parameters, rows: Rows) -> Predicted:
+        own, fold = parameters.per_site, _drawn_fold(parameters, rows)
+        chance, clipped = _clipped(own["treatment"], rows, fold, self.trim)
+        predictor = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][fold])
+        return Predicted(chance, clipped, self.family.standardised_mean(self.family.mean(predictor)))
 
     def bounds(self) -> Bounds:
         return REGRESSIONS if isinstance(self.family, Gaussian) else BY_LIKELIHOOD
