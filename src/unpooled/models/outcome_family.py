@@ -234,6 +234,28 @@ def family_of(
     return family(jnp.asarray(mean), jnp.asarray(sd))
 
 
+def possible(family: Family, means: Array) -> Array:
+    """Mean outcomes in standard units, moved to where the family allows them."""
+    if isinstance(family, Gaussian):
+        return means
+    highest = 1.0 if isinstance(family, Logit | Probit) else jnp.inf
+    lowest, highest = (family.standardised_mean(jnp.asarray(end)) for end in (0.0, highest))
+    return jnp.clip(means, lowest, highest)
+
+
+def predictor_of(family: Family, means: Array, noise: Array) -> tuple[Array, Array]:
+    """The predictor of mean outcomes in standard units, and the noise or, of counts, their dispersion."""
+    if isinstance(family, Gaussian):
+        return means, noise
+    own = family.rate + family.sd * means
+    if isinstance(family, Logit):
+        own = jnp.clip(own, LEAST, 1.0 - LEAST)
+        return jnp.log(own) - jnp.log1p(-own), noise
+    usual = jnp.maximum(family.rate, LEAST)
+    dispersion = jnp.maximum((family.sd**2 * noise - usual) / usual**2, LEAST)
+    return jnp.log(jnp.maximum(own, LEAST)), dispersion
+
+
 def individual_effect(
     family: Family, both: Float[Array, "n 2"], noise: Array, rows: Rows, correlation: Array, key: Array
 ) -> Float[Array, " n"]:

@@ -16,11 +16,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from unpooled.maths.compilation import Program
-from unpooled.maths.streams import key_data, stream
 from unpooled.maths.trees import leaves
 from unpooled.methods.causal_forest.settings import BAG
 from unpooled.methods.causal_forest.stages import EDGE, arm_means, nuisance
-from unpooled.models.outcome_family import LEAST, Family, Gaussian, Logit, individual_effect
+from unpooled.models.outcome_family import Family, possible
+from unpooled.models.other_arm import other_arm
 from unpooled.models.trees import Trees, bins_of
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
@@ -49,9 +49,7 @@ def arm_draws(family: Family, sizes: Sizes, draws: Arrays, people: Rows) -> np.n
 
 def individual(family: Family, sizes: Sizes, draws: Arrays, people: Rows, seed: int) -> np.ndarray:
     """ITE draws (2w − 1)(y − y_mis) [K, people], with y_mis drawn about the mean of the other arm."""
-    both = arm_draws(family, sizes, draws, people)
-    keys = key_data(stream(seed, "individual effects", int(people.site)), len(both))
-    return np.asarray(_individual(family, both, draws["noise"], people, keys))
+    return other_arm(family, arm_draws(family, sizes, draws, people), draws["noise"], people, seed)
 
 
 def _forests(draws: Arrays) -> Arrays:
@@ -68,7 +66,7 @@ def _arm_draws(
     effect, deviation = _effects(Trees(forests["effect"], sizes.trees), bins)
     drawn = effect + normals @ deviation
     chance = jnp.clip(chance, EDGE, 1.0 - EDGE)
-    return jnp.moveaxis(jax.vmap(lambda one: arm_means(family, chance, mean, one))(drawn), 1, 2)
+    return possible(family, jnp.moveaxis(jax.vmap(lambda one: arm_means(chance, mean, one))(drawn), 1, 2))
 
 
 _arm_draws = Program(_arm_draws, static_argnums=0)
@@ -89,30 +87,3 @@ def _effects(
     within = jnp.mean(apart.var(axis=1, ddof=1), axis=0) / BAG
     share = jnp.clip(1.0 - within / jnp.where(between > 0.0, between, 1.0), FEWEST, 1.0)
     return effect, bags * jnp.sqrt(share / len(bags))
-
-
-@Program
-def _individual(
-    family: Family, both: Float[Array, "k n 2"], noise: Array, people: Rows, keys: Array
-) -> Float[Array, "k n"]:
-    predictor, noise = _predictor(family, both, noise, people)
-
-    def one(predictor: Array, key: Array) -> Array:
-        return individual_effect(family, predictor, noise, people, jnp.zeros(()), key)
-
-    return jax.vmap(one)(predictor, jax.random.wrap_key_data(keys))
-
-
-def _predictor(
-    family: Family, both: Float[Array, "k n 2"], noise: Array, people: Rows
-) -> tuple[Float[Array, "k n 2"], Float[Array, " 2"]]:
-    """The mean outcomes as the family's predictor, and its noise: of counts, the dispersion."""
-    if isinstance(family, Gaussian):
-        return both, noise
-    means = family.rate + family.sd * both
-    if isinstance(family, Logit):
-        means = jnp.clip(means, LEAST, 1.0 - LEAST)
-        return jnp.log(means) - jnp.log1p(-means), noise
-    usual = jnp.maximum(family.rate, LEAST)
-    dispersion = jnp.maximum((family.sd**2 * noise - usual) / usual**2, LEAST)
-    return jnp.log(jnp.maximum(means, LEAST)), dispersion

@@ -47,28 +47,36 @@ def fit(settings: CausalForestSettings, context: CausalForestContext, seed: int)
     normals = rng.standard_normal((settings.draws, settings.trees // BAG))
     noise = np.asarray(reply.summed["squares"] / reply.summed["arms"])[0]
     draws = Draws({**known, "effect": effect, "normals": normals, "noise": noise})
-    return averaged(settings, context, reply, draws, seed)
+    told = {"depth": effect_plan(settings, context).depth}
+    return averaged(context, reply, draws, told, settings.trim, settings.draws, seed)
 
 
 def averaged(
-    settings: CausalForestSettings, context: CausalForestContext, reply: Statistics, draws: Draws, seed: int
+    context: CausalForestContext,
+    reply: Statistics,
+    draws: Draws,
+    told: dict[str, object],
+    trim: float,
+    count: int,
+    seed: int,
 ) -> Fit:
-    """Average effects by group, from the doubly robust scores; diagnostics are in units of the outcome."""
+    """Average effects by group, from doubly robust scores; diagnostics are in units of the outcome."""
     own, scale = scores_of_everybody(reply.per_site), context.outcome_sd
     population, sample = (
         over_fold_draws(of_scores_by_group(reply.per_site, one)) for one in ("products", "noise")
     )
-    outcomes = average_outcomes(GROUPS, sample, population, settings.draws, seed)
+    outcomes = average_outcomes(GROUPS, sample, population, count, seed)
     found, weights = of_everybody(population), weights_of(reply)
-    each = {name: value[0] for name, value in own.items()}
     diagnostics = {
-        "sites": site_numbers(found.sites, scale),
+        **({"sites": site_numbers(found.sites, scale)} if len(population.weight) == context.sites else {}),
         "overall": with_interval(found.overall, scale),
-        "stacked": with_interval(of_scores(stacked_scores(each)), scale),
-        "depth": effect_plan(settings, context).depth,
+        "stacked": with_interval(
+            of_scores(stacked_scores({name: value[0] for name, value in own.items()})), scale
+        ),
         "weights": weights._asdict(),
+        **told,
     }
-    return Fit(draws, outcomes, diagnostics, weight_checks(weights, settings.trim))
+    return Fit(draws, outcomes, diagnostics, weight_checks(weights, trim))
 
 
 def nuisances(

@@ -12,6 +12,7 @@ from unpooled.methods.causal_forest.fit import fit
 from unpooled.methods.causal_forest.settings import (
     CausalForestContext,
     CausalForestSettings,
+    context_of,
     effect_plan,
     nuisance_plan,
 )
@@ -36,14 +37,7 @@ class CausalForestMethod:
     takes_clusters = False
 
     def context(self, settings: CausalForestSettings, scaling: Scaling, seed: int) -> CausalForestContext:
-        return CausalForestContext(
-            covariates=len(scaling.mean),
-            sites=scaling.sites,
-            outcome_sd=scaling.outcome_sd,
-            outcome_mean=scaling.outcome_mean,
-            family=scaling.family,
-            people=scaling.people,
-        )
+        return context_of(scaling)
 
     def outcome_model(self, settings: CausalForestSettings, family: Family) -> str:
         return "by its mean, with regression forests; its distribution is not modelled"

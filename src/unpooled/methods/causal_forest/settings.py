@@ -10,6 +10,7 @@ from pydantic import Field
 from unpooled.methods.aipw.settings import AIPWContext
 from unpooled.methods.settings import MethodSettings
 from unpooled.models.trees import Plan, depth_for
+from unpooled.protocol.records import Scaling
 
 BAG = 5
 """Trees that are grown on the same half of the people."""
@@ -53,6 +54,18 @@ class CausalForestContext(AIPWContext):
     """Values that all parties share in addition to the settings."""
 
     people: int = 0
+
+
+def context_of(scaling: Scaling) -> CausalForestContext:
+    """The context of a study."""
+    return CausalForestContext(
+        covariates=len(scaling.mean),
+        sites=scaling.sites,
+        outcome_sd=scaling.outcome_sd,
+        outcome_mean=scaling.outcome_mean,
+        family=scaling.family,
+        people=scaling.people,
+    )
 
 
 def nuisance_plan(settings: CausalForestSettings, context: CausalForestContext) -> Plan:

@@ -18,7 +18,8 @@ from jaxtyping import Array, Float, Int
 from unpooled.disclosure.effective_people import spread_out
 from unpooled.methods.aipw.stages import DoublyRobust, Predicted
 from unpooled.methods.causal_forest.settings import BAG
-from unpooled.models.outcome_family import Family, Gaussian, Logit
+from unpooled.models.outcome_family import Family, Gaussian, possible
+from unpooled.models.site_offsets import own_chances, own_offset
 from unpooled.models.trees import TREES, Target, Trees, bins_of, drawn, hashed, votes
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
@@ -29,9 +30,6 @@ FOREST: Bounds = {**TREES, "value": LINEAR, "num": LINEAR, "den": (0.0, 100.0), 
 """Bounds of what describes forests and their leaves."""
 EDGE = 0.02
 """Propensities are kept this far from 0 and 1 where they centre the treatment."""
-OFFSET_PEOPLE = 10.0
-"""Number of people at which a site's own correction is halved."""
-OFFSET_STEPS = 8
 
 
 class Treatment(Target):
@@ -117,27 +115,7 @@ def centred(
     chance = jnp.clip(chance, EDGE, 1.0 - EDGE)
     if not offsets:
         return {"chance": chance, "mean": mean}
-    return {
-        "chance": jax.nn.sigmoid(_logit(chance) + logit_offset(chance, rows)),
-        "mean": mean + jnp.sum(rows.present * (rows.outcome - mean)) / (rows.present.sum() + OFFSET_PEOPLE),
-    }
-
-
-def logit_offset(chance: Float[Array, " n"], rows: Rows) -> Float[Array, ""]:
-    """What the site adds to the log odds of treatment: the mode under a normal prior, by Newton's method."""
-    start = _logit(chance)
-    penalty = OFFSET_PEOPLE * 0.25
-
-    def step(_: int, offset: Array) -> Array:
-        rate = jax.nn.sigmoid(start + offset)
-        score = rows.present @ (rows.treatment - rate) - penalty * offset
-        return offset + jnp.clip(score / (rows.present @ (rate * (1.0 - rate)) + penalty), -1.0, 1.0)
-
-    return jax.lax.fori_loop(0, OFFSET_STEPS, step, jnp.zeros(()))
-
-
-def _logit(chance: Array) -> Array:
-    return jnp.log(chance) - jnp.log1p(-chance)
+    return {"chance": own_chances(chance, rows), "mean": mean + own_offset(rows.outcome - mean, rows)}
 
 
 class ForestScores(DoublyRobust):
@@ -155,7 +133,7 @@ class ForestScores(DoublyRobust):
         fixed, people, bins = parameters.fixed, hashed(rows), bins_of(parameters.fixed, rows)
         found = centred(fixed, rows, bins, people, self.nuisance_trees, offsets=self.offsets)
         effect = own_effects(fixed["effect"], self.trees, bins, rows, people)
-        means = arm_means(self.family, found["chance"], found["mean"], effect)
+        means = possible(self.family, arm_means(found["chance"], found["mean"], effect))
         chance = jnp.clip(found["chance"], self.trim, 1.0 - self.trim)
         return Predicted(chance, (found["chance"] < self.trim) | (found["chance"] > 1.0 - self.trim), means)
 
@@ -184,10 +162,6 @@ def own_effects(
     return total[:, 0] / jnp.where(total[:, 1] > 0.0, total[:, 1], jnp.inf)
 
 
-def arm_means(family: Family, chance: Array, mean: Array, effect: Array) -> Float[Array, "2 n"]:
-    """The mean outcome in both arms; rates stay between 0 and 1, counts at 0 or more."""
-    means = jnp.stack([mean - chance * effect, mean + (1.0 - chance) * effect])
-    if isinstance(family, Gaussian):
-        return means
-    highest = 1.0 if isinstance(family, Logit) else jnp.inf
-    return jnp.clip(means, family.standardised_mean(jnp.asarray(0.0)), family.standardised_mean(jnp.asarray(highest)))
+def arm_means(chance: Array, mean: Array, effect: Array) -> Float[Array, "2 n"]:
+    """The mean outcome in both arms."""
+    return jnp.stack([mean - chance * effect, mean + (1.0 - chance) * effect])
