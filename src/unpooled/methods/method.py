@@ -17,8 +17,9 @@ from unpooled.errors import Problems, StudyError, nearest
 from unpooled.methods.expected import Course
 from unpooled.methods.settings import MethodSettings
 from unpooled.models.calibration import Calibration, NoiseOfArms
+from unpooled.models.held_out_effects import HeldOutEffects
 from unpooled.optimise.procedure import Procedure
-from unpooled.protocol.records import AverageOutcomes, Check, Draws, Record, Scaling
+from unpooled.protocol.records import AverageOutcomes, Check, Draws, Parameters, Record, Scaling
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Stage
 from unpooled.study import Study
@@ -46,6 +47,8 @@ class Fit(Record):
     """Held-out errors, by which intervals of individual effects are calibrated; None if there are none."""
     noise_of_arms: NoiseOfArms | None = None
     """The noise of both arms, by which intervals of conditional effects can be widened; None if unknown."""
+    held_out: Parameters | None = None
+    """What a `HeldOutEffects` of the method needs of this fit; None if nobody was held out."""
 
     def __post_init__(self) -> None:
         require_typed(self.diagnostics)
@@ -138,6 +141,15 @@ class Transports(Protocol):
         is of what is drawn for the people alone. `distances` are those of the site's moments from the
         reference sites, as in `Scaling.site_distances`.
         """
+        ...
+
+
+@runtime_checkable
+class Candidate(Protocol):
+    """A method that can be a candidate of the super learner."""
+
+    def held_out_effects(self, settings: Any, context: Any) -> HeldOutEffects:
+        """How a site computes effects of its own people from `Fit.held_out`."""
         ...
 
 

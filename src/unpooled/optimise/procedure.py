@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, overload
 
 from unpooled.protocol.messages import (
@@ -115,3 +115,23 @@ def side_by_side(*procedures: Procedure[object]) -> Procedure[tuple[object, ...]
         for procedure in procedures:
             procedure.close()
     return tuple(results[index] for index in range(len(procedures)))
+
+
+def prefixed(procedure: Procedure[T], prefix: str) -> Procedure[T]:
+    """The same procedure, with a prefix to the names of the stages that it asks."""
+    try:
+        question = next(procedure)
+        while True:
+            question = procedure.send((yield _prefixed(question, prefix)))
+    except StopIteration as done:
+        return done.value
+
+
+def _prefixed(question: Question, prefix: str) -> Question:
+    if isinstance(question, Noted):
+        return Noted(_prefixed(question.question, prefix), question.objective)
+    if isinstance(question, Together):
+        return Together(tuple(_prefixed(part, prefix) for part in question.questions))
+    return (
+        replace(question, stage=f"{prefix}{question.stage}") if isinstance(question, Ask | Vjp) else question
+    )

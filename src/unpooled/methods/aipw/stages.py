@@ -210,7 +210,7 @@ class MeansByGroup(Stage):
         return REGRESSIONS
 
 
-class Predicted(NamedTuple):
+class Nuisances(NamedTuple):
     """What doubly robust scores need to know of everybody."""
 
     chance: Float[Array, " n"]
@@ -236,7 +236,7 @@ class DoublyRobust(MeansByGroup):
     )
 
     @abstractmethod
-    def predicted(self, parameters: Parameters, rows: Rows) -> Predicted:
+    def predicted(self, parameters: Parameters, rows: Rows) -> Nuisances:
         """Everybody's propensity and mean outcomes."""
 
     def of_batch(self, parameters: Parameters, rows: Rows) -> Statistics:
@@ -251,6 +251,19 @@ class DoublyRobust(MeansByGroup):
         return Statistics(_weight_sums(chance, clipped, rows), found)
 
 
+class ScoresAndNoise(DoublyRobust):
+    """Doubly robust scores, and how much the outcome varies about its prediction in each arm."""
+
+    in_batches: ClassVar[bool] = False
+    reveals: ClassVar[str] = f"{DoublyRobust.reveals}, and of their squared residuals"
+
+    def of_batch(self, parameters: Parameters, rows: Rows) -> Statistics:
+        found, means = super().of_batch(parameters, rows), self.predicted(parameters, rows).means
+        arms = rows.people * jnp.stack([1.0 - rows.treatment, rows.treatment])
+        errors = spread_out(rows.outcome - means, rows.present, rows.least)
+        return replace(found, summed={**found.summed, "squares": jnp.sum(arms * errors**2, axis=1)})
+
+
 class Scores(DoublyRobust):
     """Doubly robust scores by regressions, cross-fitted: each person by fits without their fold."""
 
@@ -258,11 +271,11 @@ class Scores(DoublyRobust):
     """The outcome's family, whose mean the outcome regressions are of."""
     reveals: ClassVar[str] = DoublyRobust.reveals
 
-    def predicted(self, parameters: Parameters, rows: Rows) -> Predicted:
+    def predicted(self, parameters: Parameters, rows: Rows) -> Nuisances:
         own, fold = parameters.per_site, _drawn_fold(parameters, rows)
         chance, clipped = _clipped(own["treatment"], rows, fold, self.trim)
         predictor = jnp.einsum("nf,naf->an", features(rows.covariates), own["outcome"][fold])
-        return Predicted(chance, clipped, self.family.standardised_mean(self.family.mean(predictor)))
+        return Nuisances(chance, clipped, self.family.standardised_mean(self.family.mean(predictor)))
 
     def bounds(self) -> Bounds:
         return REGRESSIONS if isinstance(self.family, Gaussian) else BY_LIKELIHOOD

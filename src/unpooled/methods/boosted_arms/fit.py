@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from unpooled.maths.streams import key_data, stream
@@ -35,7 +37,8 @@ def fit(settings: BoostedArmsSettings, context: CausalForestContext, seed: int) 
         "held_out": dict(zip(PARTS, (squares.min(axis=0) / people).tolist(), strict=True)),
     }
     draws = Draws({**fixed, "normals": normals, "noise": noise})
-    return averaged(context, reply, draws, told, settings.trim, settings.draws, seed)
+    found = averaged(context, reply, draws, told, settings.trim, settings.draws, seed)
+    return replace(found, held_out=Parameters(fixed=fixed))
 
 
 def start_values(first: Statistics) -> np.ndarray:

@@ -10,7 +10,14 @@ from unpooled.methods.aipw.settings import outcome_family
 from unpooled.methods.boosted_arms.effects import arm_draws, conditional, individual
 from unpooled.methods.boosted_arms.fit import fit
 from unpooled.methods.boosted_arms.settings import PARTS, BoostedArmsSettings, plan
-from unpooled.methods.boosted_arms.stages import BoostedScores, HeldOut, Models, Residuals, Start
+from unpooled.methods.boosted_arms.stages import (
+    BoostedEffects,
+    BoostedScores,
+    HeldOut,
+    Models,
+    Residuals,
+    Start,
+)
 from unpooled.methods.causal_forest.settings import CausalForestContext, context_of
 from unpooled.methods.expected import Course, Expected, keys, numbers, whole
 from unpooled.methods.method import Fit
@@ -52,9 +59,7 @@ class BoostedArmsMethod:
             ),
         }
 
-    def fit(
-        self, settings: BoostedArmsSettings, context: CausalForestContext, seed: int
-    ) -> Procedure[Fit]:
+    def fit(self, settings: BoostedArmsSettings, context: CausalForestContext, seed: int) -> Procedure[Fit]:
         return (yield from fit(settings, context, seed))
 
     def folds(self, settings: BoostedArmsSettings) -> int:
@@ -110,6 +115,9 @@ class BoostedArmsMethod:
         people: Rows,
     ) -> np.ndarray:
         return conditional(outcome_family(context), _models(settings), draws.shared, people)
+
+    def held_out_effects(self, settings: BoostedArmsSettings, context: CausalForestContext) -> BoostedEffects:
+        return BoostedEffects(_models(settings))
 
     def outcomes_elsewhere(
         self,

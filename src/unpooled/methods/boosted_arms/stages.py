@@ -8,7 +8,6 @@ without their fold.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import ClassVar
 
 import equinox as eqx
@@ -18,8 +17,9 @@ from jaxtyping import Array, Float, Int
 
 from unpooled.disclosure.effective_people import spread_out
 from unpooled.maths.trees import leaves
-from unpooled.methods.aipw.stages import DoublyRobust, Predicted
+from unpooled.methods.aipw.stages import Nuisances, ScoresAndNoise
 from unpooled.methods.boosted_arms.settings import KEPT, PARTS, TOGETHER
+from unpooled.models.held_out_effects import HeldOutEffects, Predicted
 from unpooled.models.outcome_family import Family, Gaussian, possible
 from unpooled.models.site_offsets import own_chances, own_offset
 from unpooled.models.trees import TREES, Target, Trees, bins_of, drawn, hashed
@@ -160,32 +160,26 @@ class HeldOut(Stage):
         return MODELS
 
 
-class BoostedScores(DoublyRobust):
+class BoostedScores(ScoresAndNoise):
     """Doubly robust scores of the average effect, by the models without everybody's fold."""
 
     models: Models = Models(2, 1, 1.0)
     offsets: bool = eqx.field(static=True, default=True)
     family: Family = Gaussian()
-    in_batches: ClassVar[bool] = False
-    reveals: ClassVar[str] = f"{DoublyRobust.reveals}, and of their squared residuals"
+    reveals: ClassVar[str] = ScoresAndNoise.reveals
 
-    def predicted(self, parameters: Parameters, rows: Rows) -> Predicted:
+    def predicted(self, parameters: Parameters, rows: Rows) -> Nuisances:
         bins = bins_of(parameters.fixed, rows)
         found = self.models.own(self.models.predictions(parameters.fixed["models"], bins), rows)
         return centred(found, rows, self.family, self.trim, offsets=self.offsets)
-
-    def of_batch(self, parameters: Parameters, rows: Rows) -> Statistics:
-        found = super().of_batch(parameters, rows)
-        means = self.predicted(parameters, rows).means
-        arms = rows.people * used_by_part(rows)[:2]
-        errors = spread_out(rows.outcome - means, rows.present, rows.least)
-        return replace(found, summed={**found.summed, "squares": jnp.sum(arms * errors**2, axis=1)})
 
     def bounds(self) -> Bounds:
         return MODELS
 
 
-def centred(found: Float[Array, "3 n"], rows: Rows, family: Family, trim: float, *, offsets: bool) -> Predicted:
+def centred(
+    found: Float[Array, "3 n"], rows: Rows, family: Family, trim: float, *, offsets: bool
+) -> Nuisances:
     """Propensities and mean outcomes of the site's own people, corrected for the site."""
     means, chance = found[:2], jnp.clip(found[2], EDGE, 1.0 - EDGE)
     if offsets:
@@ -193,4 +187,20 @@ def centred(found: Float[Array, "3 n"], rows: Rows, family: Family, trim: float,
         arms = used_by_part(rows)[:2]
         means = means + own_offset(jnp.sum(arms * (rows.outcome - means), axis=0), rows)
     outside = (chance < trim) | (chance > 1.0 - trim)
-    return Predicted(jnp.clip(chance, trim, 1.0 - trim), outside, possible(family, means))
+    return Nuisances(jnp.clip(chance, trim, 1.0 - trim), outside, possible(family, means))
+
+
+class BoostedEffects(HeldOutEffects):
+    """Effects by the models without everybody's fold. How far the others are apart tells their variance."""
+
+    models: Models
+
+    def predicted(self, parameters: Parameters, rows: Rows) -> Predicted:
+        found = self.models.predictions(parameters.fixed["models"], bins_of(parameters.fixed, rows))
+        arms = found.reshape(self.models.folds, len(PARTS), -1)
+        effects = arms[:, 1] - arms[:, 0]
+        own = self.models.own(found, rows)
+        return Predicted(own[1] - own[0], (self.models.folds - 1.0) * effects.var(axis=0))
+
+    def bounds(self) -> Bounds:
+        return MODELS

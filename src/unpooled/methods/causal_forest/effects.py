@@ -13,20 +13,16 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from unpooled.maths.compilation import Program
-from unpooled.maths.trees import leaves
 from unpooled.methods.causal_forest.settings import BAG
-from unpooled.methods.causal_forest.stages import EDGE, arm_means, nuisance
-from unpooled.models.outcome_family import Family, possible
+from unpooled.methods.causal_forest.stages import EDGE, arm_means, effects_by_bag, nuisance
 from unpooled.models.other_arm import other_arm
+from unpooled.models.outcome_family import Family, possible
 from unpooled.models.trees import Trees, bins_of
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
-
-FEWEST = 0.1
-"""The variance between bags is at least this share of what it is before the trees' noise is taken off."""
 
 
 class Sizes(NamedTuple):
@@ -44,7 +40,7 @@ def conditional(family: Family, sizes: Sizes, draws: Arrays, people: Rows) -> np
 
 def arm_draws(family: Family, sizes: Sizes, draws: Arrays, people: Rows) -> np.ndarray:
     """Draws [K, people, 2] of the mean outcome in both arms."""
-    return np.asarray(_arm_draws(sizes, family, _forests(draws), draws["normals"], people))
+    return np.asarray(_arm_draws_program(sizes, family, _forests(draws), draws["normals"], people))
 
 
 def individual(family: Family, sizes: Sizes, draws: Arrays, people: Rows, seed: int) -> np.ndarray:
@@ -58,32 +54,29 @@ def _forests(draws: Arrays) -> Arrays:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[0], forests)
 
 
+def arms_of(family: Family, trees: int, draws: Arrays, effects: np.ndarray, people: Rows) -> np.ndarray:
+    """Draws [K, people, 2] of the mean outcome in both arms, from draws [K, people] of effects and forests
+    with this number of trees for what the arms have in common."""
+    return np.asarray(_arms_of_program(trees, family, _forests(draws), effects, people))
+
+
+def _arms_of(
+    trees: int, family: Family, forests: Arrays, effects: Array, people: Rows
+) -> Float[Array, "k n 2"]:
+    bins = bins_of(forests, people)
+    chance, mean = (nuisance(forests[name], trees, bins, people) for name in ("treatment", "outcome"))
+    chance = jnp.clip(chance, EDGE, 1.0 - EDGE)
+    return possible(family, jnp.moveaxis(jax.vmap(lambda one: arm_means(chance, mean, one))(effects), 1, 2))
+
+
 def _arm_draws(
     sizes: Sizes, family: Family, forests: Arrays, normals: Array, people: Rows
 ) -> Float[Array, "k n 2"]:
-    bins = bins_of(forests, people)
-    chance, mean = (nuisance(forests[name], sizes.nuisance, bins, people) for name in ("treatment", "outcome"))
-    effect, deviation = _effects(Trees(forests["effect"], sizes.trees), bins)
-    drawn = effect + normals @ deviation
-    chance = jnp.clip(chance, EDGE, 1.0 - EDGE)
-    return possible(family, jnp.moveaxis(jax.vmap(lambda one: arm_means(chance, mean, one))(drawn), 1, 2))
+    everybody = jnp.ones((sizes.trees // BAG, len(people.present)))
+    shape = Trees(forests["effect"], sizes.trees)
+    effect, deviation = effects_by_bag(shape, bins_of(forests, people), everybody)
+    return _arms_of(sizes.nuisance, family, forests, effect + normals @ deviation, people)
 
 
-_arm_draws = Program(_arm_draws, static_argnums=0)
-
-
-def _effects(
-    shape: Trees, bins: Int[Array, "n d"]
-) -> tuple[Float[Array, " n"], Float[Array, "b n"]]:
-    """Everybody's effect, and deviations of the bags, whose sum of squares is its variance."""
-    values = jnp.stack([shape.leaf("num"), shape.leaf("den")], axis=2)
-    each = jax.vmap(lambda tree, leaf: leaf[leaves(tree, bins)])(shape.tree, values)
-    num, den = each.mean(axis=0).T
-    known = jnp.where(den > 0.0, den, jnp.inf)
-    effect = num / known
-    apart = ((each[..., 0] - effect * each[..., 1]) / known).reshape(-1, BAG, len(bins))
-    bags = apart.mean(axis=1)
-    between = jnp.mean(bags**2, axis=0)
-    within = jnp.mean(apart.var(axis=1, ddof=1), axis=0) / BAG
-    share = jnp.clip(1.0 - within / jnp.where(between > 0.0, between, 1.0), FEWEST, 1.0)
-    return effect, bags * jnp.sqrt(share / len(bags))
+_arm_draws_program = Program(_arm_draws, static_argnums=0)
+_arms_of_program = Program(_arms_of, static_argnums=0)

@@ -7,6 +7,8 @@ doubly robust scores give average effects.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from unpooled.maths.streams import key_data, stream
@@ -48,7 +50,8 @@ def fit(settings: CausalForestSettings, context: CausalForestContext, seed: int)
     noise = np.asarray(reply.summed["squares"] / reply.summed["arms"])[0]
     draws = Draws({**known, "effect": effect, "normals": normals, "noise": noise})
     told = {"depth": effect_plan(settings, context).depth}
-    return averaged(context, reply, draws, told, settings.trim, settings.draws, seed)
+    found = averaged(context, reply, draws, told, settings.trim, settings.draws, seed)
+    return replace(found, held_out=Parameters(fixed={**known, "effect": effect}))
 
 
 def averaged(

@@ -16,7 +16,7 @@ from unpooled.methods.causal_forest.settings import (
     effect_plan,
     nuisance_plan,
 )
-from unpooled.methods.causal_forest.stages import Effect, ForestScores, Outcome, Treatment
+from unpooled.methods.causal_forest.stages import Effect, ForestEffects, ForestScores, Outcome, Treatment
 from unpooled.methods.expected import Course, Expected, keys, numbers, whole
 from unpooled.methods.method import Fit
 from unpooled.models.trees import DEEPEST, Leaves, Level, Plan, Values
@@ -61,9 +61,7 @@ class CausalForestMethod:
             ),
         }
 
-    def fit(
-        self, settings: CausalForestSettings, context: CausalForestContext, seed: int
-    ) -> Procedure[Fit]:
+    def fit(self, settings: CausalForestSettings, context: CausalForestContext, seed: int) -> Procedure[Fit]:
         return (yield from fit(settings, context, seed))
 
     def folds(self, settings: CausalForestSettings) -> int:
@@ -109,6 +107,9 @@ class CausalForestMethod:
     ) -> np.ndarray:
         return conditional(outcome_family(context), _sizes(settings), draws.shared, people)
 
+    def held_out_effects(self, settings: CausalForestSettings, context: CausalForestContext) -> ForestEffects:
+        return ForestEffects(settings.trees)
+
     def outcomes_elsewhere(
         self,
         settings: CausalForestSettings,
@@ -146,7 +147,9 @@ def _sent(plan: Plan) -> Arrays:
 def _growing(stage: str, plan: Plan, fixed: Arrays) -> Expected:
     own = {"tried": whole(plan.trees * plan.tried), "level": whole()}
     solve = Operations(numbers=8.0 * plan.bytes_of_feature * plan.tried)
-    return Expected(stage, plan.depth, Parameters(fixed={**fixed, **_sent(plan), **own}), plan.depth, solve=solve)
+    return Expected(
+        stage, plan.depth, Parameters(fixed={**fixed, **_sent(plan), **own}), plan.depth, solve=solve
+    )
 
 
 METHOD = CausalForestMethod()

@@ -7,7 +7,6 @@ and Wager 2021), Σ ((y − m) − (w − e)τ)²: num = (w − e)(y − m), den
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 import equinox as eqx
@@ -15,19 +14,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from unpooled.disclosure.effective_people import spread_out
-from unpooled.methods.aipw.stages import DoublyRobust, Predicted
+from unpooled.maths.trees import leaves
+from unpooled.methods.aipw.stages import Nuisances, ScoresAndNoise
 from unpooled.methods.causal_forest.settings import BAG
+from unpooled.models.held_out_effects import HeldOutEffects, Predicted
 from unpooled.models.outcome_family import Family, Gaussian, possible
 from unpooled.models.site_offsets import own_chances, own_offset
 from unpooled.models.trees import TREES, Target, Trees, bins_of, drawn, hashed, votes
-from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import LINEAR, Bounds
 
 FOREST: Bounds = {**TREES, "value": LINEAR, "num": LINEAR, "den": (0.0, 100.0), "known": (0.0, 1.0)}
 """Bounds of what describes forests and their leaves."""
+FEWEST = 0.1
+"""The variance between bags is at least this share of what it is before the trees' noise is taken off."""
 EDGE = 0.02
 """Propensities are kept this far from 0 and 1 where they centre the treatment."""
 
@@ -118,7 +119,7 @@ def centred(
     return {"chance": own_chances(chance, rows), "mean": mean + own_offset(rows.outcome - mean, rows)}
 
 
-class ForestScores(DoublyRobust):
+class ForestScores(ScoresAndNoise):
     """Doubly robust scores of the average effect, by the forests."""
 
     trees: int = eqx.field(static=True, default=0)
@@ -126,40 +127,62 @@ class ForestScores(DoublyRobust):
     offsets: bool = eqx.field(static=True, default=True)
     family: Family = Gaussian()
     by_fold: ClassVar[bool] = False
-    in_batches: ClassVar[bool] = False
-    reveals: ClassVar[str] = f"{DoublyRobust.reveals}, and of their squared residuals"
+    reveals: ClassVar[str] = ScoresAndNoise.reveals
 
-    def predicted(self, parameters: Parameters, rows: Rows) -> Predicted:
+    def predicted(self, parameters: Parameters, rows: Rows) -> Nuisances:
         fixed, people, bins = parameters.fixed, hashed(rows), bins_of(parameters.fixed, rows)
         found = centred(fixed, rows, bins, people, self.nuisance_trees, offsets=self.offsets)
-        effect = own_effects(fixed["effect"], self.trees, bins, rows, people)
+        effect = own_effects(fixed["effect"], self.trees, bins, rows, people).effect
         means = possible(self.family, arm_means(found["chance"], found["mean"], effect))
         chance = jnp.clip(found["chance"], self.trim, 1.0 - self.trim)
-        return Predicted(chance, (found["chance"] < self.trim) | (found["chance"] > 1.0 - self.trim), means)
-
-    def of_batch(self, parameters: Parameters, rows: Rows) -> Statistics:
-        found = super().of_batch(parameters, rows)
-        means = self.predicted(parameters, rows).means
-        arms = rows.people * jnp.stack([1.0 - rows.treatment, rows.treatment])
-        errors = spread_out(rows.outcome - means, rows.present, rows.least)
-        return replace(found, summed={**found.summed, "squares": jnp.sum(arms * errors**2, axis=1)})
+        return Nuisances(chance, (found["chance"] < self.trim) | (found["chance"] > 1.0 - self.trim), means)
 
     def bounds(self) -> Bounds:
         return FOREST
 
 
-def own_effects(
-    forest: Arrays, trees: int, bins: Int[Array, "n d"], rows: Rows, people: Array
-) -> Float[Array, " n"]:
-    """Effects of the site's own people by trees in whose bag they are not."""
-    shape = Trees(forest, trees)
-    values = jnp.stack([shape.leaf("num"), shape.leaf("den")], axis=2)
+def own_effects(forest: Arrays, trees: int, bins: Int[Array, "n d"], rows: Rows, people: Array) -> Predicted:
+    """Effects of the site's own people by trees in whose bag they are not, with their variances."""
 
     def outside(number: Array) -> Array:
-        return 1.0 - in_bag(forest["key"], rows, people, number // BAG)
+        return 1.0 - in_bag(forest["key"], rows, people, number)
 
-    total = votes(shape.tree, values, bins, outside)
-    return total[:, 0] / jnp.where(total[:, 1] > 0.0, total[:, 1], jnp.inf)
+    used = jax.vmap(outside)(jnp.arange(trees // BAG))
+    effect, deviation = effects_by_bag(Trees(forest, trees), bins, used)
+    return Predicted(effect, jnp.sum(deviation**2, axis=0))
+
+
+def effects_by_bag(
+    shape: Trees, bins: Int[Array, "n d"], used: Float[Array, "b n"]
+) -> tuple[Float[Array, " n"], Float[Array, "b n"]]:
+    """Everybody's effect Σ num/Σ den by the bags that are used, and deviations of the bags, whose sum of
+    squares is its variance. The noise of so few trees in a bag is taken off."""
+    values = jnp.stack([shape.leaf("num"), shape.leaf("den")], axis=2)
+    each = jax.vmap(lambda tree, leaf: leaf[leaves(tree, bins)])(shape.tree, values)
+    by_bag = each.reshape(-1, BAG, *each.shape[1:])
+    count = jnp.maximum(used.sum(axis=0), 1.0)
+    num, den = jnp.einsum("bn,bnv->vn", used, by_bag.mean(axis=1)) / count
+    known = jnp.where(den > 0.0, den, jnp.inf)
+    effect = num / known
+    apart = (by_bag[..., 0] - effect * by_bag[..., 1]) / known
+    bags = used * apart.mean(axis=1)
+    between = jnp.sum(bags**2, axis=0) / count
+    within = jnp.einsum("bn,bn->n", used, apart.var(axis=1, ddof=1)) / count / BAG
+    share = jnp.clip(1.0 - within / jnp.where(between > 0.0, between, 1.0), FEWEST, 1.0)
+    return effect, bags * jnp.sqrt(share / count)
+
+
+class ForestEffects(HeldOutEffects):
+    """Effects of the forest, out of bag."""
+
+    trees: int = eqx.field(static=True)
+
+    def predicted(self, parameters: Parameters, rows: Rows) -> Predicted:
+        fixed = parameters.fixed
+        return own_effects(fixed["effect"], self.trees, bins_of(fixed, rows), rows, hashed(rows))
+
+    def bounds(self) -> Bounds:
+        return FOREST
 
 
 def arm_means(chance: Array, mean: Array, effect: Array) -> Float[Array, "2 n"]:

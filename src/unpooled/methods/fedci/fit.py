@@ -14,9 +14,10 @@ import numpy as np
 
 from unpooled.disclosure.by_site import Trace
 from unpooled.methods.fedci.bounds import limits_of
+from unpooled.methods.fedci.candidate import held_out_question
 from unpooled.methods.fedci.checks import draws_check, noise_of_arms
 from unpooled.methods.fedci.expansion import Expanded, dispersion_of, minimise_expanded
-from unpooled.methods.fedci.held_out import by_site, calibrate, stack
+from unpooled.methods.fedci.held_out import by_site, calibrate, fits_without_folds, stack
 from unpooled.methods.fedci.laplace import draw_hyperparameters, posterior_mode
 from unpooled.methods.fedci.mixture import mix, mixed
 from unpooled.methods.fedci.ridge import Ridges, fixed_parameters, ridges_of
@@ -57,9 +58,11 @@ def fit(
         *[_minimise(first_stage(name, share), evidences[name], scaled, held, settings) for name in names]
     )
     expanded = dict(zip(names, minimised, strict=True))
-    weights = {names[0]: 1.0}
+    weights, without = {names[0]: 1.0}, None
     if folds:
         weights = yield from stack(evidences, expanded, held, scaled)
+        asked = fits_without_folds(evidences, expanded, held, scaled, seed)
+        without = held_out_question(asked, weights, names)
     modes, calibration = yield from side_by_side(
         side_by_side(
             *[
@@ -103,7 +106,7 @@ def fit(
         checks.append(noise.check())
     shared = Draws({"weights": weights, "structures": draws})
     told = {"weights": weights, "structures": diagnostics}
-    return Fit(shared, outcomes, told, tuple(checks), calibration, noise)
+    return Fit(shared, outcomes, told, tuple(checks), calibration, noise, without)
 
 
 def _minimise(

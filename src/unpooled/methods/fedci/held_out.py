@@ -133,7 +133,7 @@ def stack(
     evidences: dict[str, Evidence], found: dict[str, Expanded], held: np.ndarray, starts: list[Ridges]
 ) -> Procedure[dict[str, float]]:
     """Stacking weights of the structures from their held-out squared errors."""
-    asked = _question(evidences, found, held, starts, None)
+    asked = fits_without_folds(evidences, found, held, starts, None)
     reply = yield from ask("held_out", asked)
     products, count = reply.summed["products"][0], reply.summed["count"][0]
     # Both arms have equal weight, whatever their sizes: the effect depends on both equally.
@@ -174,7 +174,7 @@ def calibrate(
     """
     if len(held) == 1 or any(evidence.link is not None for evidence in evidences.values()):
         return None
-    asked = _question(evidences, found, held, starts, seed)
+    asked = fits_without_folds(evidences, found, held, starts, seed)
     log_odds = np.stack([ridge.log_odds for ridge in starts])
     share = np.array([[weights.get(name, 0.0) for name in evidences]])
     fixed = {**asked.fixed, "share": share, "log_odds": log_odds[None, 1:]}
@@ -184,7 +184,7 @@ def calibrate(
     return calibration if calibration.known else None
 
 
-def _question(
+def fits_without_folds(
     evidences: dict[str, Evidence],
     found: dict[str, Expanded],
     held: np.ndarray,

@@ -8,6 +8,7 @@ import numpy as np
 from unpooled.errors import StudyError
 from unpooled.maths.streams import stream
 from unpooled.methods.expected import Course
+from unpooled.methods.fedci.candidate import FedCIEffects
 from unpooled.methods.fedci.effects import GaussianProcessAverage, conditional_effects, individual_effects
 from unpooled.methods.fedci.elsewhere import outcomes_elsewhere
 from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, Dispersion, dispersion_of
@@ -167,6 +168,9 @@ class FedCIMethod:
         if settings.inference == "variational":
             return paper.conditional_effects(settings, context, draws, rows, people)
         return conditional_effects(_evidences(settings, context), draws.shared, rows, people, settings.draws)
+
+    def held_out_effects(self, settings: FedCISettings, context: FedCIContext) -> FedCIEffects:
+        return FedCIEffects(tuple(_evidences(settings, context).values()))
 
     def outcomes_elsewhere(
         self,
