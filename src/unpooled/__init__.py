@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from unpooled.disclosure.limits import Limits
     from unpooled.engines.nvflare.engine import Remote
     from unpooled.errors import UnpooledError
-    from unpooled.estimators import AIPW, CausalFI, CausalRFF, FedCI, MetaAnalysis, load
+    from unpooled.estimators import (
+        AIPW,
+        BoostedArms,
+        CausalFI,
+        CausalForest,
+        CausalRFF,
+        FedCI,
+        MetaAnalysis,
+        SuperLearner,
+        load,
+    )
     from unpooled.estimators.policy.policy import policy
     from unpooled.estimators.robustness.refute import refute
     from unpooled.estimators.sensitivity import sensitivity
@@ -25,7 +35,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AIPW": "unpooled.estimators",
+    "BoostedArms": "unpooled.estimators",
     "CausalFI": "unpooled.estimators",
+    "CausalForest": "unpooled.estimators",
     "CausalRFF": "unpooled.estimators",
     "FedCI": "unpooled.estimators",
     "Limits": "unpooled.disclosure.limits",
@@ -33,6 +45,7 @@ _HOMES = {
     "Remote": "unpooled.engines.nvflare.engine",
     "Size": "unpooled.diagnostics.stand_ins",
     "Study": "unpooled.study",
+    "SuperLearner": "unpooled.estimators",
     "UnpooledError": "unpooled.errors",
     "load": "unpooled.estimators",
     "diagnose": "unpooled.diagnostics.study_diagnostics",
@@ -46,7 +59,9 @@ _HOMES = {
 
 __all__ = [
     "AIPW",
+    "BoostedArms",
     "CausalFI",
+    "CausalForest",
     "CausalRFF",
     "FedCI",
     "Limits",
@@ -54,6 +69,7 @@ __all__ = [
     "Remote",
     "Size",
     "Study",
+    "SuperLearner",
     "UnpooledError",
     "load",
     "diagnose",

@@ -53,6 +53,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "aipw": ("aipw", {"draws": 40}),
     "aipw, weights": ("aipw", {"draws": 40, "estimator": "ipw", "folds": 2}),
     "meta_analysis": ("meta_analysis", {"draws": 40}),
+    "causal_forest": ("causal_forest", {"draws": 40, "trees": 20, "nuisance_trees": 10}),
+    "boosted_arms": ("boosted_arms", {"draws": 40, "steps": 2, "folds": 2}),
+    "super_learner": (
+        "super_learner",
+        {"draws": 40, "folds": 2, "candidates": ("causal_forest", "boosted_arms")},
+    ),
     "causal_rff, transfer": (
         "causal_rff",
         {"draws": 40, "confounding": "observed", "frequencies": 1, "site_terms": "transfer"},
@@ -66,6 +72,7 @@ SLOWEST = {
     "causal_rff, gaussian",
     "causal_rff, transfer",
     "aipw, weights",
+    "super_learner",
 }
 """Those that compile for long: three site processes would each do so again."""
 

@@ -7,10 +7,13 @@ from pkgutil import iter_modules
 
 from unpooled.coordinator.result import StudyResult
 from unpooled.estimators.base import Estimator
+from unpooled.estimators.boosted_arms import BoostedArms
 from unpooled.estimators.causal_fi import CausalFI
+from unpooled.estimators.causal_forest import CausalForest
 from unpooled.estimators.causal_rff import CausalRFF
 from unpooled.estimators.comparators import AIPW, MetaAnalysis
 from unpooled.estimators.fedci import FedCI
+from unpooled.estimators.super_learner import SuperLearner
 from unpooled.study import Study
 
 for _module in iter_modules(__path__, f"{__name__}."):
@@ -64,11 +67,14 @@ def load(folder: Path | str) -> Estimator:
 __all__ = [
     "ESTIMATORS",
     "AIPW",
+    "BoostedArms",
     "CausalFI",
+    "CausalForest",
     "CausalRFF",
     "Estimator",
     "FedCI",
     "MetaAnalysis",
+    "SuperLearner",
     "load",
     "of_study",
 ]

@@ -70,8 +70,8 @@ def binned(values: Float[Array, "n d"], edges: Int[Array, "d e"]) -> Int[Array, 
 class Tree(NamedTuple):
     """The inner nodes of one tree, or of several along a first axis."""
 
-    feature: Int[Array, "*t k"]
-    cut: Int[Array, "*t k"]
+    feature: Int[Array, "*t k"] | Int[np.ndarray, "*t k"]
+    cut: Int[Array, "*t k"] | Int[np.ndarray, "*t k"]
 
 
 def leaves(tree: Tree, bins: Int[Array, "n d"]) -> Int[Array, " n"]:

@@ -243,14 +243,15 @@ class Grown:
     sums: np.ndarray
 
     def parameters(self) -> Arrays:
-        """The trees as they are sent."""
-        return {"feature": self.tree.feature.reshape(1, -1), "cut": self.tree.cut.reshape(1, -1)}
+        """The trees as they are sent: copies, because they go on growing."""
+        return {name: np.array(getattr(self.tree, name)).reshape(1, -1) for name in ("feature", "cut")}
 
 
 def grow(stage: str, plan: Plan, fixed: Arrays, rng: np.random.Generator) -> Procedure[Grown]:
     """Grow all trees, a level in each round; `fixed` are parameters of the target, edges and key."""
     shape = (plan.trees, 2**plan.depth - 1)
-    tree = Tree(np.zeros(shape, int), np.full(shape, BINS - 1))
+    feature, cut = np.zeros(shape, int), np.full(shape, BINS - 1)
+    tree = Tree(feature, cut)
     sums, fewest = np.zeros((plan.trees, 1, 2)), np.zeros((plan.trees, 1))
     for level in range(plan.depth):
         tried = rng.permuted(np.tile(np.arange(plan.features), (plan.trees, 1)), axis=1)[:, : plan.tried]
@@ -261,7 +262,7 @@ def grow(stage: str, plan: Plan, fixed: Arrays, rng: np.random.Generator) -> Pro
             fewest = plan.smallest * histograms[:, 0, :, 1].sum(axis=1, keepdims=True)
         found = best_splits(histograms, tried, level, fewest)
         places = slice(2**level - 1, 2 ** (level + 1) - 1)
-        tree.feature[:, places], tree.cut[:, places] = found.feature, found.cut
+        feature[:, places], cut[:, places] = found.feature, found.cut
         sums = found.sums.reshape(plan.trees, -1, 2)
     return Grown(tree, sums)
 

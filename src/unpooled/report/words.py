@@ -14,6 +14,9 @@ METHODS = {
     "causal_fi": "CausalFI: a joint model of outcome, treatment and incomplete confounders",
     "aipw": "AIPW: cross-fitted, doubly robust regressions of treatment and outcome",
     "meta_analysis": "meta-analysis of site-specific doubly robust estimates",
+    "causal_forest": "causal forest, with doubly robust average effects",
+    "boosted_arms": "boosted trees in each arm, with doubly robust average effects",
+    "super_learner": "super learner: several methods, weighted by a causal loss on held-out people",
 }
 ESTIMANDS = {
     "population": "The estimand is the population average treatment effect: the mean difference in the "
@@ -44,6 +47,17 @@ OWN = {
         "data.",
     ),
     "aipw": ("At least one of the treatment model and the outcome model is correctly specified.",),
+    "causal_forest": (
+        "Given the covariates, sites differ by a constant in the log odds of treatment and in the mean "
+        "outcome, and in nothing else.",
+    ),
+    "boosted_arms": (
+        "Given the covariates, sites differ by a constant in the log odds of treatment and in the mean "
+        "outcome, and in nothing else.",
+    ),
+    "super_learner": (
+        "At least one of the candidates is right about how effects depend on the covariates.",
+    ),
     "meta_analysis": (
         "At every site, at least one of the treatment model and the outcome model is correctly specified.",
     ),

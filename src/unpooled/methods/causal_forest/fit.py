@@ -1,12 +1,13 @@
 """The causal forest as a procedure, from start to end.
 
 Bins are agreed on; forests of the propensity and of the mean outcome grow side by side; with treatments and
-outcomes centred by them, the trees of effects grow; other people of their bags give the effects in the leaves;
-doubly robust scores give average effects.
+outcomes centred by them, the trees of effects grow; other people of their bags give the effects in the
+leaves; doubly robust scores give average effects.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -58,7 +59,7 @@ def averaged(
     context: CausalForestContext,
     reply: Statistics,
     draws: Draws,
-    told: dict[str, object],
+    told: Mapping[str, object],
     trim: float,
     count: int,
     seed: int,

@@ -28,7 +28,7 @@ from unpooled.study.family import Family
 
 
 class CausalForestMethod:
-    """See `unpooled.methods.method.Method`. Effects of people by a forest, averages by doubly robust scores."""
+    """See `unpooled.methods.method.Method`. Effects of people by a forest, averages by robust scores."""
 
     Settings = CausalForestSettings
     Context = CausalForestContext

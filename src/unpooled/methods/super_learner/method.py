@@ -7,7 +7,7 @@ from functools import reduce
 import numpy as np
 
 from unpooled.methods.aipw.settings import outcome_family
-from unpooled.methods.causal_forest.settings import effect_plan, nuisance_plan
+from unpooled.methods.causal_forest.settings import CausalForestSettings, effect_plan, nuisance_plan
 from unpooled.methods.expected import Course
 from unpooled.methods.method import Fit
 from unpooled.methods.super_learner.effects import arm_draws, individual
@@ -50,6 +50,7 @@ class SuperLearnerMethod:
             own = one.method.stages(one.settings, one.context)
             found |= {f"{name}/{stage}": value for stage, value in own.items()}
         forest = context.candidates[FOREST].settings
+        assert isinstance(forest, CausalForestSettings)
         effects = tuple(
             one.method.held_out_effects(one.settings, one.context) for one in context.candidates.values()
         )

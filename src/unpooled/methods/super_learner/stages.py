@@ -1,8 +1,8 @@
 """The super learner at the sites: a causal loss of the candidates on held-out people, and what they miss.
 
-Candidates are judged by the R-loss (Nie and Wager 2021), Σ ((y − m) − (w − e)τ)², with propensities e and mean
-outcomes m by forests without the person. Its minimum over weights of the candidates' effects τ follows from
-sums of products. Unlike the factual error, it does not reward predicting what both arms have in common.
+Candidates are judged by the R-loss (Nie and Wager 2021), Σ ((y − m) − (w − e)τ)², with propensities e and
+mean outcomes m by forests without the person. Its minimum over weights of the candidates' effects τ follows
+from sums of products. Unlike the factual error, it does not reward predicting what both arms have in common.
 """
 
 from __future__ import annotations
