@@ -365,7 +365,7 @@ def test_without_effects_by_site_the_effect_over_all_sites_is_the_same(done: Don
         return
     model, expected = estimator(case).fit(study, TABLES), done.model
     assert model.result_.site_effects.shape == (CASES[case][1]["draws"], 1)
-    if method == "aipw":  # draws of other random numbers
+    if method in ("aipw", "causal_forest", "boosted_arms", "super_learner"):  # other random numbers
         error = expected.ate_draws().std()
         np.testing.assert_allclose(model.ate(), expected.ate(), atol=0.3 * error)
         np.testing.assert_allclose(model.ate_draws().std(), error, rtol=0.4)

@@ -55,9 +55,7 @@ OWN = {
         "Given the covariates, sites differ by a constant in the log odds of treatment and in the mean "
         "outcome, and in nothing else.",
     ),
-    "super_learner": (
-        "At least one of the candidates is right about how effects depend on the covariates.",
-    ),
+    "super_learner": ("At least one of the candidates is right about how effects depend on the covariates.",),
     "meta_analysis": (
         "At every site, at least one of the treatment model and the outcome model is correctly specified.",
     ),

@@ -42,9 +42,10 @@ def fit(settings: BoostedArmsSettings, context: CausalForestContext, seed: int) 
 
 
 def start_values(first: Statistics) -> np.ndarray:
-    """The mean of what is predicted in each part."""
+    """The means of what is predicted in each part, without each fold: folds before parts."""
     people, total = (np.asarray(first.summed[name], float)[0] for name in ("people", "sum"))
-    return total / np.maximum(people, 1.0)
+    people, total = (one.sum(axis=0) - one for one in (people, total))
+    return (total / np.maximum(people, 1.0)).ravel()
 
 
 def boost(

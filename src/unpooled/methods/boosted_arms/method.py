@@ -48,7 +48,7 @@ class BoostedArmsMethod:
         models, growing = _models(settings), plan(settings, context)
         return {
             "values": Values(),
-            "start": Start(),
+            "start": Start(settings.folds),
             "trees": Level(Residuals(models), growing.trees, growing.depth),
             "held_out": HeldOut(models),
             "scores": BoostedScores(
@@ -83,7 +83,7 @@ class BoostedArmsMethod:
         growing, all_ = plan(settings, context), Parameters(fixed={"all": numbers()})
         inner, outer = growing.trees * (2**growing.depth - 1), growing.trees * 2**growing.depth
         models = {
-            "start": numbers(len(PARTS)),
+            "start": numbers(settings.models),
             "steps": whole(len(PARTS)),
             "feature": whole(settings.steps * inner),
             "cut": whole(settings.steps * inner),

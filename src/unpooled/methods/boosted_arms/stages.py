@@ -35,13 +35,16 @@ MODELS: Bounds = {**TREES, "value": LINEAR, "start": LINEAR, "steps": (0.0, 200.
 
 
 class Start(Stage):
-    """By part: number of people, and the sum of what is predicted."""
+    """By fold and part: number of people, and the sum of what is predicted."""
 
-    reveals: ClassVar[str] = "for sums over sites, by arm: number of people and mean outcome"
+    folds: int = eqx.field(static=True)
+    by_fold: ClassVar[bool] = True
+    reveals: ClassVar[str] = "for sums over sites, by arm and fold: number of people and mean outcome"
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
-        used = rows.present * used_by_part(rows)
-        return Statistics({"people": used.sum(axis=1), "sum": jnp.sum(used * targets(rows), axis=1)})
+        fold = rows.fold == jnp.arange(self.folds)[:, None]
+        used = rows.present * fold[:, None] * used_by_part(rows)
+        return Statistics({"people": used.sum(axis=2), "sum": jnp.sum(used * targets(rows), axis=2)})
 
     def bounds(self) -> Bounds:
         return {"all": (0.0, 0.0)}
@@ -73,9 +76,6 @@ class Models(eqx.Module):
         """Number of trees of one step."""
         return self.count * TOGETHER
 
-    def start(self, sent: Arrays) -> Float[Array, " q"]:
-        return jnp.tile(sent["start"], self.folds)
-
     def additions(self, sent: Arrays, bins: Int[Array, "n d"]) -> Callable[[Array], Float[Array, "q n"]]:
         """What a step adds to every model, by its number. A model has no more than its number of `steps`."""
         shapes = Trees(sent, self.steps * self.trees)
@@ -95,7 +95,7 @@ class Models(eqx.Module):
     def predictions(self, sent: Arrays, bins: Int[Array, "n d"]) -> Float[Array, "q n"]:
         """The predictions of all models, folds before parts."""
         add = self.additions(sent, bins)
-        begin = jnp.broadcast_to(self.start(sent)[:, None], (self.count, len(bins)))
+        begin = jnp.broadcast_to(sent["start"][:, None], (self.count, len(bins)))
         most = jnp.max(sent["steps"]).astype(int)
         return jax.lax.fori_loop(0, most, lambda step, found: found + add(step), begin)
 
@@ -151,7 +151,7 @@ class HeldOut(Stage):
             predictions = predictions + add(step)
             return predictions, squares(predictions)
 
-        begin = jnp.broadcast_to(self.models.start(sent)[:, None], (self.models.count, len(bins)))
+        begin = jnp.broadcast_to(sent["start"][:, None], (self.models.count, len(bins)))
         later = jax.lax.scan(further, begin, jnp.arange(self.models.steps))[1]
         found = jnp.concatenate([squares(begin)[None], later])
         return Statistics({"squares": found, "people": used.sum(axis=1)})

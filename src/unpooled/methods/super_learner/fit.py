@@ -12,7 +12,7 @@ from unpooled.methods.method import Fit
 from unpooled.methods.super_learner.settings import (
     CONSTANT,
     FOREST,
-    SuperLearnerContext,
+    Candidate,
     SuperLearnerSettings,
 )
 from unpooled.methods.super_learner.weights import stack, stretch
@@ -20,12 +20,12 @@ from unpooled.optimise.procedure import Procedure, ask, prefixed, side_by_side
 from unpooled.protocol.records import Arrays, Draws, Parameters
 
 
-def fit(settings: SuperLearnerSettings, context: SuperLearnerContext, seed: int) -> Procedure[Fit]:
-    names = list(context.candidates)
+def fit(settings: SuperLearnerSettings, candidates: dict[str, Candidate], seed: int) -> Procedure[Fit]:
+    names = list(candidates)
     fits: tuple[Fit, ...] = yield from side_by_side(
         *[
             prefixed(one.method.fit(one.settings, one.context, seed), f"{name}/")
-            for name, one in context.candidates.items()
+            for name, one in candidates.items()
         ]
     )
     found = dict(zip(names, fits, strict=True))
@@ -55,7 +55,7 @@ def fit(settings: SuperLearnerSettings, context: SuperLearnerContext, seed: int)
         "stretch": factor,
         "candidates": {name: one.diagnostics for name, one in found.items()},
     }
-    return averaged(context.forest, scores, draws, told, settings.trim, settings.draws, seed)
+    return averaged(candidates[FOREST].context, scores, draws, told, settings.trim, settings.draws, seed)
 
 
 def _question(found: dict[str, Fit]) -> Parameters:

@@ -7,9 +7,9 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from unpooled.methods.causal_forest.settings import CausalForestContext
-from unpooled.methods.method import Method, find
+from unpooled.methods.method import find
 from unpooled.methods.settings import MethodSettings
+from unpooled.protocol.records import Scaling
 
 CandidateName = Literal["fedci", "causal_forest", "boosted_arms"]
 FOREST: CandidateName = "causal_forest"
@@ -43,11 +43,11 @@ class SuperLearnerSettings(MethodSettings):
 
     @property
     def differs_by_site(self) -> bool:
-        return any(_settings(self, name).differs_by_site for name in self.candidates)
+        return any(settings_of(self, name).differs_by_site for name in self.candidates)
 
     @property
     def compares_sites(self) -> bool:
-        return any(_settings(self, name).compares_sites for name in self.candidates)
+        return any(settings_of(self, name).compares_sites for name in self.candidates)
 
     @property
     def models_outcomes(self) -> bool:
@@ -55,7 +55,7 @@ class SuperLearnerSettings(MethodSettings):
 
     @property
     def needs_both_arms(self) -> str:
-        return _settings(self, FOREST).needs_both_arms
+        return settings_of(self, FOREST).needs_both_arms
 
 
 @dataclass(frozen=True)
@@ -71,18 +71,11 @@ class Candidate:
 class SuperLearnerContext:
     """Values that all parties share in addition to the settings."""
 
-    candidates: dict[str, Candidate]
-
-    @property
-    def forest(self) -> CausalForestContext:
-        return self.candidates[FOREST].context
+    scaling: Scaling
+    seed: int
 
 
-def _method(name: str) -> Method[MethodSettings, object]:
-    return find(name)
-
-
-def _settings(settings: SuperLearnerSettings, name: str) -> MethodSettings:
+def settings_of(settings: SuperLearnerSettings, name: str) -> MethodSettings:
     """The settings of a candidate that follow from those of the super learner."""
     common: dict[str, object] = {"draws": settings.draws}
     if name == "fedci":
@@ -90,17 +83,13 @@ def _settings(settings: SuperLearnerSettings, name: str) -> MethodSettings:
     else:
         own = {"site_terms": settings.site_terms, "trim": settings.trim}
         own |= {"folds": settings.folds} if name == "boosted_arms" else {}
-    return _method(name).Settings.model_validate({**common, **own})
+    return find(name).Settings.model_validate({**common, **own})
 
 
-def candidate_settings(
-    settings: SuperLearnerSettings, name: str
-) -> tuple[Method[MethodSettings, object], MethodSettings]:
-    """A candidate's method and settings."""
-    return _method(name), _settings(settings, name)
-
-
-def candidate(settings: SuperLearnerSettings, name: str, scaling: Any, seed: int) -> Candidate:
-    """A candidate of a study."""
-    method, own = candidate_settings(settings, name)
-    return Candidate(method, own, method.context(own, scaling, seed))
+def candidates_of(settings: SuperLearnerSettings, context: SuperLearnerContext) -> dict[str, Candidate]:
+    """The candidates of a study by name."""
+    found = {}
+    for name in settings.candidates:
+        method, own = find(name), settings_of(settings, name)
+        found[name] = Candidate(method, own, method.context(own, context.scaling, context.seed))
+    return found
