@@ -68,7 +68,6 @@ def run(
     """Run the unfinished cells of a table, then show the table."""
     with reporting_errors(debug=debug, resume=f"unpooled benchmark run {table} --store {quote(str(store))}"):
         from unpooled.benchmark import tables
-        from unpooled.benchmark.contenders import ARRANGEMENTS
         from unpooled.benchmark.runner import cells
 
         chosen = tables.find(table)
@@ -78,7 +77,7 @@ def run(
             contenders=names,
             sites=counts,
             replicates=replicates or (2 if quick else chosen.replicates),
-            arrangements=_known(arrangements or list(tables.QUICK_ARRANGEMENTS if quick else ARRANGEMENTS)),
+            arrangements=_known(arrangements or list(tables.QUICK_ARRANGEMENTS if quick else chosen.arrangements)),
         )
         _warn_unavailable(names)
         _run(chosen, todo, store, ihdp, show=not quiet)
