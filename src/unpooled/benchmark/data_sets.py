@@ -66,7 +66,7 @@ class DataSet:
         seen = covariates.assign(w=people["w"], y=people["y"])
         people = people.assign(site=placed(seen, self.cut, SITES, rng, int(np.ceil(LEAST / share))))
         training = _drawn(people, share, rng)
-        train, others = people.loc[training], people.loc[~training]
+        train, others = people.iloc[np.flatnonzero(training)], people.iloc[np.flatnonzero(~training)]
         case = case_of(train, others.iloc[:0], others, RARE)
         return replace(case, valid={site: frame.iloc[:0] for site, frame in case.train.items()})
 
@@ -83,7 +83,8 @@ def _drawn(people: pd.DataFrame, share: float, rng: np.random.Generator) -> np.n
     """Who trains: the share of each arm at each site, rounded up, at random."""
     order = pd.Series(rng.permutation(len(people)), index=people.index)
     groups = order.groupby([people["site"], people["w"]])
-    return np.asarray(groups.rank() <= np.ceil(share * groups.transform("size")))
+    rank, size = (groups.transform(what).to_numpy(float) for what in ("rank", "size"))
+    return rank <= np.ceil(share * size)
 
 
 People = Callable[[np.random.Generator], tuple[pd.DataFrame, np.ndarray | None]]
@@ -101,10 +102,9 @@ def nhefs(rng: np.random.Generator) -> tuple[pd.DataFrame, np.ndarray]:
         "sex", "race", "age", "school", "income", "ht", "wt71", "smokeintensity", "smokeyrs", "sbp", "dbp",
         "cholesterol", "headache", "exercise", "active",
     ]  # fmt: skip
-    table = packaged("nhefs")[[*names, "qsmk"]].dropna().reset_index(drop=True)
-    codes = table[names].astype(float).astype({"exercise": int, "active": int})
-    covariates = numbers(codes.astype({"exercise": str, "active": str}))
-    return covariates, table["qsmk"].to_numpy(int)
+    table = packaged("nhefs").loc[:, [*names, "qsmk"]].dropna().astype(float).reset_index(drop=True)
+    levels = {name: [str(int(code)) for code in table[name].tolist()] for name in ("exercise", "active")}
+    return numbers(table.loc[:, names].assign(**levels)), np.asarray(table["qsmk"], dtype=int)
 
 
 def earnings(rng: np.random.Generator) -> tuple[pd.DataFrame, None]:
@@ -113,7 +113,7 @@ def earnings(rng: np.random.Generator) -> tuple[pd.DataFrame, None]:
     They are the controls of Dehejia & Wahba's (1999) study of a training programme.
     """
     names = ["age", "educ", "black", "hisp", "marr", "nodegree", "re74", "re75"]
-    table = packaged("cps_mixtape")[names].astype(float)
+    table = packaged("cps_mixtape").loc[:, names].astype(float)
     return table.iloc[rng.permutation(len(table))[:MOST]].reset_index(drop=True), None
 
 
@@ -128,7 +128,7 @@ def legislators(rng: np.random.Generator) -> tuple[pd.DataFrame, np.ndarray]:
     ]  # fmt: skip
     table = packaged("black_politicians")
     table = table.iloc[rng.permutation(len(table))[:MOST]].reset_index(drop=True)
-    return table[names].astype(float), table["treat_out"].to_numpy(int)
+    return table.loc[:, names].astype(float), np.asarray(table["treat_out"], dtype=int)
 
 
 PEOPLE: dict[str, People] = {

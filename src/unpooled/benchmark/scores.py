@@ -35,8 +35,9 @@ def score(estimate: Estimate, test_truth: pd.DataFrame, train_truth: pd.DataFram
     `ate` is the average effect over the training people if the contender estimates it, else over the test
     people. `ate_error` is the error of the test people's average, `in_sample_ate_error` that of the training
     people's. `in_sample_prediction` is the error of effects of the training people. `outcome_sd`, of the
-    scored people's untreated outcomes, is a unit in which data sets can be compared. `conditional` is the error relative to the expected effect given the observed values; with
-    missing covariates, no method can reach a `prediction` error of 0.
+    scored people's untreated outcomes, is a unit in which data sets can be compared. `conditional` is the
+    error relative to the expected effect given the observed values; with missing covariates, no method can
+    reach a `prediction` error of 0.
     """
     individual = _difference(test_truth, "y")
     expected = _difference(test_truth, "mu")
@@ -47,7 +48,7 @@ def score(estimate: Estimate, test_truth: pd.DataFrame, train_truth: pd.DataFram
     if _known(expected, estimate.prediction):
         found["prediction"] = root_mean_square(estimate.prediction - expected)
         found["ate_error"] = float(abs(estimate.prediction.mean() - expected.mean()))
-        found["outcome_sd"] = float(test_truth["y0"].std())
+        found["outcome_sd"] = float(test_truth["y0"].to_numpy(float).std(ddof=1))
         found |= _intervals("cate", estimate.prediction_draws, expected)
     trained = _difference(train_truth, "mu")
     if estimate.training is not None and _known(trained, estimate.training):

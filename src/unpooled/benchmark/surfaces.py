@@ -48,9 +48,10 @@ class Columns:
         several = np.array([len(np.unique(column)) >= FEWEST_VALUES for column in values.T])
         numeric = values[:, ~flag & several]
         numbers = np.clip((numeric - numeric.mean(axis=0)) / numeric.std(axis=0), -FARTHEST, FARTHEST)
-        chosen = numbers[:, rng.permutation(numbers.shape[1])[:NUMBERS]].T
+        a, b, c, d = numbers[:, rng.permutation(numbers.shape[1])[:NUMBERS]].T
         flags = rng.permutation(np.flatnonzero(flag & (rarer >= COMMON)))[:FLAGS]
-        return cls(*chosen, *values[:, flags].T, numbers, tuple(covariates.columns[flags]))
+        p, q = values[:, flags].T
+        return cls(a, b, c, d, p, q, numbers, tuple(covariates.columns[flags]))
 
 
 Effect = Callable[[Columns, np.random.Generator], np.ndarray]
@@ -145,6 +146,4 @@ def simulated(
     mu0 = prognosis(of)
     mu1 = mu0 + EFFECTS[surface](of, rng)
     y0, y1 = (mean + NOISE * rng.standard_normal(len(mean)) for mean in (mu0, mu1))
-    return pd.DataFrame(
-        {"w": w, "y": np.where(w == 1, y1, y0), "y0": y0, "y1": y1, "mu0": mu0, "mu1": mu1}
-    )
+    return pd.DataFrame({"w": w, "y": np.where(w == 1, y1, y0), "y0": y0, "y1": y1, "mu0": mu0, "mu1": mu1})

@@ -77,11 +77,13 @@ def run(
             contenders=names,
             sites=counts,
             replicates=replicates or (2 if quick else chosen.replicates),
-            arrangements=_known(arrangements or list(tables.QUICK_ARRANGEMENTS if quick else chosen.arrangements)),
+            arrangements=_known(
+                arrangements or list(tables.QUICK_ARRANGEMENTS if quick else chosen.arrangements)
+            ),
         )
         _warn_unavailable(names)
         _run(chosen, todo, store, ihdp, show=not quiet)
-        _show(store, chosen, None)
+        _show(store, chosen, None, "data-sets" if chosen.data_sets else "errors")
 
 
 @app.command()
@@ -91,7 +93,10 @@ def compare(
     paper: Annotated[
         Path | None, typer.Option(help="A table of published numbers to show beside ours.")
     ] = None,
-    view: Annotated[str, typer.Option(help="errors, intervals, cost, or overview.")] = "errors",
+    view: Annotated[
+        str,
+        typer.Option(help="errors, intervals, cost, overview, or data-sets: ranks and ratios to the best."),
+    ] = "errors",
     every: Annotated[
         bool,
         typer.Option("--every-replicate", help="Include replicates that some contenders have not finished."),
@@ -147,6 +152,7 @@ def _run(table: BenchmarkTable, todo: list[Cell], store: Path, folder: Path | No
 def _show(
     store: Path, table: BenchmarkTable, paper: Path | None, view: str = "errors", *, every: bool = False
 ) -> None:
+    from unpooled.benchmark import ranking
     from unpooled.benchmark.comparison import (
         VIEWS,
         in_common,
@@ -157,9 +163,15 @@ def _show(
     )
     from unpooled.errors import StudyError, nearest
 
-    if view not in VIEWS:
-        raise StudyError("the view must exist", found=f"'{view}'", remedy=nearest(view, VIEWS))
+    if view not in (*VIEWS, ranking.VIEW):
+        raise StudyError(
+            "the view must exist", found=f"'{view}'", remedy=nearest(view, (*VIEWS, ranking.VIEW))
+        )
     cells = _cells(store, table.name)
+    if view == ranking.VIEW:
+        names = [data_set.name for data_set in table.data_sets]
+        typer.echo(ranking.ranking_table(cells) + "\n\n" + ranking.error_table(cells, names))
+        return
     if not every and not in_common(cells).empty:
         cells = in_common(cells)
     summary = summarise(cells, VIEWS[view])

@@ -20,14 +20,14 @@ TREES = {
     "validation_fraction": 0.2,
     "n_iter_no_change": 20,
 }
-FOLDS, SMALLEST_PROPENSITY = 5, 0.02
+FOLDS, SMALLEST_PROPENSITY = 5, 0.05
+PENALTY = 1.0
+"""Added to the weight of a leaf: people with extreme propensities have hardly any, and huge values."""
 
 
 def t_learner(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
     """One boosted regression of the outcome per arm."""
-    arms = [
-        HistGradientBoostingRegressor(**TREES, random_state=seed).fit(*train.arm(arm)) for arm in (0, 1)
-    ]
+    arms = [HistGradientBoostingRegressor(**TREES, random_state=seed).fit(*train.arm(arm)) for arm in (0, 1)]
 
     def predict(x: np.ndarray) -> PeerPrediction:
         control, treated = (arm.predict(x) for arm in arms)
@@ -46,9 +46,9 @@ def r_learner(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
     regressor = HistGradientBoostingRegressor(**TREES, random_state=seed)
     classifier = HistGradientBoostingClassifier(**TREES, random_state=seed)
     outcome = cross_val_predict(regressor, train.x, train.y, cv=folds)
-    treated = cross_val_predict(classifier, train.x, train.w, cv=folds, method="predict_proba")[:, 1]
-    residual = train.w - np.clip(treated, SMALLEST_PROPENSITY, 1.0 - SMALLEST_PROPENSITY)
-    effect = HistGradientBoostingRegressor(**TREES, random_state=seed)
+    shares = np.asarray(cross_val_predict(classifier, train.x, train.w, cv=folds, method="predict_proba"))
+    residual = train.w - np.clip(shares[:, 1], SMALLEST_PROPENSITY, 1.0 - SMALLEST_PROPENSITY)
+    effect = HistGradientBoostingRegressor(**TREES, l2_regularization=PENALTY, random_state=seed)
     effect.fit(train.x, (train.y - outcome) / residual, sample_weight=residual**2)
     return lambda x: PeerPrediction(effect.predict(x))
 

@@ -19,7 +19,7 @@ STOCHTREE_SAMPLES = {"num_gfr": 10, "num_burnin": 100, "num_mcmc": 200}
 
 
 Average = Callable[[Any, np.ndarray], tuple[float, float]]
-"""(fitted model, training covariates) → the average effect over the training people, and its standard error."""
+"""(fitted model, training covariates) → the training people's average effect, and its standard error."""
 
 
 def _econml(make: Callable[[int], Any], average: Average | None = None) -> Learner:
