@@ -35,9 +35,9 @@ _AS_THEY_ARE = {
 
 
 def errors(cells: pd.DataFrame, measure: str = "prediction") -> pd.DataFrame:
-    """A measure with one row per data set and one column per contender, over data sets that all finished."""
-    shared = in_common(cells)
-    return shared.pivot(index=_WHERE, columns=_WHO, values=measure).astype(float)
+    """A measure of finished cells, with one row per data set and one column per contender."""
+    done = cells.loc[pd.isna(cells["error"])]
+    return done.pivot(index=_WHERE, columns=_WHO, values=measure).astype(float)
 
 
 def relative(found: pd.DataFrame) -> pd.DataFrame:
@@ -47,7 +47,11 @@ def relative(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def ranked(cells: pd.DataFrame) -> pd.DataFrame:
-    """One row per contender, the lowest mean rank first; NaN where it has no such measure."""
+    """One row per contender, the lowest mean rank first, over the data sets that all have finished.
+
+    NaN where a contender has no such measure.
+    """
+    cells = in_common(cells)
     found = errors(cells)
     ratios = relative(found)
     units = errors(cells, _UNIT).max(axis=1)
@@ -66,7 +70,7 @@ def ranked(cells: pd.DataFrame) -> pd.DataFrame:
     for name, measure in _AS_THEY_ARE.items():
         if measure in cells:
             summary[name] = errors(cells, measure).mean()
-    return summary.sort_values("mean rank")
+    return summary.sort_values(["mean rank", "ratio to the best"])
 
 
 def ranking_table(cells: pd.DataFrame) -> str:
@@ -76,8 +80,12 @@ def ranking_table(cells: pd.DataFrame) -> str:
 
 
 def error_table(cells: pd.DataFrame, names: Sequence[str]) -> str:
-    """√PEHE of new people by data set as a Markdown table; `names` are the replicates' names."""
+    """√PEHE of new people by data set as a Markdown table, empty where a contender has not finished.
+
+    `names` are the replicates' names. Contenders are in the order of their mean ranks.
+    """
     found = errors(cells)
+    found = found.loc[:, found.rank(axis=1).mean().sort_values(kind="stable").index]
     found.columns = [_named(*who) for who in found.columns]
     found.index = [_data_set(names, *where) for where in found.index]
     return _markdown(["data set", *found.columns], found)

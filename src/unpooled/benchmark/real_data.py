@@ -34,9 +34,9 @@ NHEFS_PARTS = 3
 
 def acic(replicate: int, partition: str, sites: int) -> Case:
     """ACIC 2016 (Dorie et al. 2019): real pregnancies; each replicate is one file of the challenge."""
-    known = acic_outcomes(replicate)
+    covariates, known = acic_covariates(), acic_outcomes(replicate)
     rng = np.random.default_rng(replicate)
-    people = acic_covariates().join(known[["w", "y"]])
+    people = covariates.join(known[["w", "y"]])
     people = people.join(known[list(TRUTH)]).assign(
         site=placed(people, partition, sites, rng, ACIC_PARTS * LEAST)
     )

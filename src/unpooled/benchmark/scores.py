@@ -48,7 +48,7 @@ def score(estimate: Estimate, test_truth: pd.DataFrame, train_truth: pd.DataFram
     if _known(expected, estimate.prediction):
         found["prediction"] = root_mean_square(estimate.prediction - expected)
         found["ate_error"] = float(abs(estimate.prediction.mean() - expected.mean()))
-        found["outcome_sd"] = float(test_truth["y0"].to_numpy(float).std(ddof=1))
+        found["outcome_sd"] = float(test_truth["y0"].to_numpy(float).std())
         found |= _intervals("cate", estimate.prediction_draws, expected)
     trained = _difference(train_truth, "mu")
     if estimate.training is not None and _known(trained, estimate.training):

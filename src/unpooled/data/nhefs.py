@@ -77,11 +77,11 @@ def nhefs_study() -> Study:
 def packaged(table: str) -> pd.DataFrame:
     """A table of the package `causaldata`."""
     try:
-        package = import_module(f"causaldata.{table}")
+        package = import_module("causaldata")
     except ImportError:
         raise DataError(
             "the demonstration and the benchmark need the package 'causaldata', which contains their data",
             found="it is not installed",
             remedy="pip install 'unpooled[demo]'",
         ) from None
-    return pd.DataFrame(package.load_pandas().data)
+    return pd.DataFrame(getattr(package, table).load_pandas().data)
