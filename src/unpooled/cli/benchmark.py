@@ -101,13 +101,16 @@ def compare(
         bool,
         typer.Option("--every-replicate", help="Include replicates that some contenders have not finished."),
     ] = False,
+    methods: Annotated[
+        list[str] | None, typer.Option(help="Contender; may be given several times. By default all.")
+    ] = None,
     debug: Debug = 0,
 ) -> None:
     """Show the finished cells of a table: mean ± s.e. (median) over replicates finished by all contenders."""
     with reporting_errors(debug=debug):
         from unpooled.benchmark import tables
 
-        _show(store, tables.find(table), paper, view, every=every)
+        _show(store, tables.find(table), paper, view, every=every, methods=methods)
 
 
 @app.command()
@@ -150,7 +153,13 @@ def _run(table: BenchmarkTable, todo: list[Cell], store: Path, folder: Path | No
 
 
 def _show(
-    store: Path, table: BenchmarkTable, paper: Path | None, view: str = "errors", *, every: bool = False
+    store: Path,
+    table: BenchmarkTable,
+    paper: Path | None,
+    view: str = "errors",
+    *,
+    every: bool = False,
+    methods: list[str] | None = None,
 ) -> None:
     from unpooled.benchmark import ranking
     from unpooled.benchmark.comparison import (
@@ -167,7 +176,7 @@ def _show(
         raise StudyError(
             "the view must exist", found=f"'{view}'", remedy=nearest(view, (*VIEWS, ranking.VIEW))
         )
-    cells = _cells(store, table.name)
+    cells = _cells(store, table.name, methods)
     if view == ranking.VIEW:
         names = [data_set.name for data_set in table.data_sets]
         typer.echo(ranking.ranking_table(cells) + "\n\n" + ranking.error_table(cells, names))
@@ -182,11 +191,14 @@ def _show(
         typer.echo("\n" + verdict(summary, table.method))
 
 
-def _cells(store: Path, table: str) -> DataFrame:
+def _cells(store: Path, table: str, methods: list[str] | None = None) -> DataFrame:
+    from unpooled.benchmark.contenders import find
     from unpooled.benchmark.runner import CellStore
     from unpooled.errors import ResultsError
 
     cells = CellStore(store, table).cells
+    if methods:
+        cells = cells.loc[cells["contender"].isin([find(name).name for name in methods])]
     if cells.empty:
         raise ResultsError(
             "a comparison needs finished cells",

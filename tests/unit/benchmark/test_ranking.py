@@ -69,3 +69,6 @@ def test_the_view_shows_both_tables_with_the_names_of_data_sets(tmp_path: Path) 
     assert "| acic-2-propensity |" in result.output
     assert "| ratio to the best |" in result.output
     assert "| bart | combined | 3 | 1.67 |" in result.output
+    fewer = CliRunner().invoke(app, [*asked, "--methods", "bart", "--methods", "zero"])
+    assert "| bart | combined | 3 | 1.00 |" in fewer.output
+    assert "ridge" not in fewer.output
