@@ -26,7 +26,7 @@ from unpooled.errors import DataError
 ACIC_FOLDER = Path("datasets", "data", "acic_challenge_2016")
 ACIC_PARTS = 7
 """Of every seven people in an arm at a site, one trains, three are scored and three are for tuning."""
-ACIC_RARE = 8
+RARE = 8
 """Fewest people with either value of a 0/1 column at a site: above the limits, since peers split further."""
 NHEFS_PARTS = 3
 """One person in three is for tuning."""
@@ -34,17 +34,15 @@ NHEFS_PARTS = 3
 
 def acic(replicate: int, partition: str, sites: int) -> Case:
     """ACIC 2016 (Dorie et al. 2019): real pregnancies; each replicate is one file of the challenge."""
-    covariates = _numbers(_acic("x.csv")).rename(columns=lambda name: name.replace("x_", "x"))
-    known = _acic(f"zymu_{replicate}.csv")
+    covariates, known = acic_covariates(), acic_outcomes(replicate)
     rng = np.random.default_rng(replicate)
-    people = covariates.assign(w=known["z"], y=known["y0"].where(known["z"] == 0, known["y1"]))
-    people = people.assign(
-        **{name: known[name] for name in TRUTH},
-        site=_sites(people, partition, sites, rng, ACIC_PARTS * LEAST),
+    people = covariates.join(known[["w", "y"]])
+    people = people.join(known[list(TRUTH)]).assign(
+        site=placed(people, partition, sites, rng, ACIC_PARTS * LEAST)
     )
     turn = _turns(people, ACIC_PARTS, rng)
     train, test, valid = (people.loc[part] for part in (turn == 0, (turn > 0) & (turn < 4), turn >= 4))
-    return _case(train, valid, test, ACIC_RARE)
+    return case_of(train, valid, test, RARE)
 
 
 def nhefs(replicate: int, partition: str, sites: int) -> Case:
@@ -55,11 +53,22 @@ def nhefs(replicate: int, partition: str, sites: int) -> Case:
     made = demonstration()
     columns = made.study.columns
     pooled = pd.concat(made.sites.values(), ignore_index=True)
-    people = _numbers(pooled.rename(columns={columns.treatment: "w", columns.outcome: "y"}))
+    people = numbers(pooled.rename(columns={columns.treatment: "w", columns.outcome: "y"}))
     rng = np.random.default_rng(replicate)
-    people = people.assign(**dict.fromkeys(TRUTH, np.nan), site=_sites(people, partition, sites, rng, LEAST))
+    people = people.assign(**dict.fromkeys(TRUTH, np.nan), site=placed(people, partition, sites, rng, LEAST))
     valid = people.loc[_turns(people, NHEFS_PARTS, rng) == 0]
-    return _case(people, valid, people, Limits().cell)
+    return case_of(people, valid, people, Limits().cell)
+
+
+def acic_covariates() -> pd.DataFrame:
+    """The 58 covariates of ACIC 2016 as numbers, under the names x1, x2_A, …"""
+    return numbers(_acic("x.csv")).rename(columns=lambda name: name.replace("x_", "x"))
+
+
+def acic_outcomes(replicate: int) -> pd.DataFrame:
+    """Treatment, outcome and both sides of it, in the order of the covariates: one file of the challenge."""
+    known = _acic(f"zymu_{replicate}.csv").rename(columns={"z": "w"})
+    return known.assign(y=known["y0"].where(known["w"] == 0, known["y1"]))
 
 
 def _acic(name: str) -> pd.DataFrame:
@@ -76,14 +85,14 @@ def _acic(name: str) -> pd.DataFrame:
     return pd.read_csv(found[0])
 
 
-def _numbers(table: pd.DataFrame) -> pd.DataFrame:
+def numbers(table: pd.DataFrame) -> pd.DataFrame:
     """Categories as 0/1 columns, one for each level except the most common."""
     categories = table.select_dtypes(exclude="number")
     commonest = [f"{name}_{level}" for name, level in categories.mode().iloc[0].items()]
     return pd.get_dummies(table, dtype=int).drop(columns=commonest)
 
 
-def _sites(
+def placed(
     people: pd.DataFrame, partition: str, sites: int, rng: np.random.Generator, least: int
 ) -> list[str]:
     covariates = people.drop(columns=["w", "y"]).to_numpy(float)
@@ -112,7 +121,7 @@ def _accepted(train: dict[str, pd.DataFrame], fewest: int) -> list[str]:
     return np.delete(names, np.flatnonzero(flag & rare)).tolist()
 
 
-def _case(train: pd.DataFrame, valid: pd.DataFrame, test: pd.DataFrame, fewest: int) -> Case:
+def case_of(train: pd.DataFrame, valid: pd.DataFrame, test: pd.DataFrame, fewest: int) -> Case:
     parts = [split(part, by="site") for part in (train, valid, test)]
     columns = [*_accepted(parts[0], fewest), "w", "y"]
     frames = [

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -125,7 +126,9 @@ def _measure(cell: Cell, case: Case) -> dict[str, object]:
     with peak_memory() as memory:
         try:
             cell.contender.require_taken(case)
+            started = time.process_time()
             estimate, cost = cell.contender.estimator()(case, cell.arrangement, cell.replicate)
+            cost["cpu_seconds"] = time.process_time() - started
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"[:300]}
     scores = score(estimate, case.test_truth, case.train_truth)

@@ -17,7 +17,8 @@ class Estimate:
     `imputation` holds effects of people whose treatment and outcome are known, `prediction` effects from
     covariates alone; both are NaN for contenders that estimate only averages. The draws [K, …] are given by
     contenders that quantify their uncertainty. `ate` is the training people's average effect, if it is not
-    the mean of `ate_draws`.
+    the mean of `ate_draws`. `training` holds effects of the training people from covariates alone, in the
+    order of the training sites, where everybody trains in one fit.
     """
 
     imputation: np.ndarray
@@ -25,6 +26,7 @@ class Estimate:
     prediction_draws: np.ndarray | None = None
     ate_draws: np.ndarray | None = None
     ate: float | None = None
+    training: np.ndarray | None = None
 
 
 def score(estimate: Estimate, test_truth: pd.DataFrame, train_truth: pd.DataFrame) -> dict[str, float]:
@@ -32,8 +34,10 @@ def score(estimate: Estimate, test_truth: pd.DataFrame, train_truth: pd.DataFram
 
     `ate` is the average effect over the training people if the contender estimates it, else over the test
     people. `ate_error` is the error of the test people's average, `in_sample_ate_error` that of the training
-    people's. `conditional` is the error relative to the expected effect given the observed values; with
-    missing covariates, no method can reach a `prediction` error of 0.
+    people's. `in_sample_prediction` is the error of effects of the training people. `outcome_sd`, of the
+    scored people's untreated outcomes, is a unit in which data sets can be compared. `conditional` is the
+    error relative to the expected effect given the observed values; with missing covariates, no method can
+    reach a `prediction` error of 0.
     """
     individual = _difference(test_truth, "y")
     expected = _difference(test_truth, "mu")
@@ -44,12 +48,16 @@ def score(estimate: Estimate, test_truth: pd.DataFrame, train_truth: pd.DataFram
     if _known(expected, estimate.prediction):
         found["prediction"] = root_mean_square(estimate.prediction - expected)
         found["ate_error"] = float(abs(estimate.prediction.mean() - expected.mean()))
+        found["outcome_sd"] = float(test_truth["y0"].to_numpy(float).std())
         found |= _intervals("cate", estimate.prediction_draws, expected)
+    trained = _difference(train_truth, "mu")
+    if estimate.training is not None and _known(trained, estimate.training):
+        found["in_sample_prediction"] = root_mean_square(estimate.training - trained)
     if "conditional" in test_truth and _known(estimate.prediction):
         conditional = test_truth["conditional"].to_numpy(float)
         found["conditional"] = root_mean_square(estimate.prediction - conditional)
         found |= _intervals("conditional", estimate.prediction_draws, conditional)
-    return found | _averages(estimate, _difference(train_truth, "mu").mean(keepdims=True))
+    return found | _averages(estimate, trained.mean(keepdims=True))
 
 
 def _difference(truth: pd.DataFrame, of: str) -> np.ndarray:

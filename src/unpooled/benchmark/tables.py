@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from unpooled.benchmark.cases import Case, ihdp, incomplete_ihdp, simulated
-from unpooled.benchmark.contenders import taking
+from unpooled.benchmark.contenders import ARRANGEMENTS, taking
+from unpooled.benchmark.data_sets import DEVELOPMENT, REPORTED, SITES, DataSet
 from unpooled.benchmark.real_data import PARTITIONS, acic, nhefs
 from unpooled.data.simulation import causal_fi
 from unpooled.data.simulation.causal_rff import COEFFICIENT_SEED
@@ -19,6 +20,11 @@ QUICK = ("zero", "constant", "ridge", "gp")
 QUICK_INCOMPLETE = ("zero", "iterative-constant", "mean", "iterative")
 QUICK_ARRANGEMENTS = ("federated", "combined")
 ACIC_SITES, NHEFS_SITES = 5, 4
+REAL = (
+    "fedci", "causal_rff", "aipw", "constant", "ridge", "causal-forest", "bart", "bcf", "boosted-t-learner",
+    "boosted-r-learner",
+)  # fmt: skip
+"""The contenders of the named data sets; networks need people for tuning, which these do not have."""
 CAUSAL_FI = {"sites": 50, "rows": 100, "test": 50, "valid": 50}
 CAUSAL_RFF_IHDP = (50, 100, 99)
 """Training, scored and tuning people per site in the paper's comparison of CausalRFF on IHDP."""
@@ -48,6 +54,9 @@ class BenchmarkTable:
     method: str = "fedci"
     """The method of this package that the table is about."""
     quick: tuple[str, ...] = QUICK
+    arrangements: tuple[str, ...] = ARRANGEMENTS
+    data_sets: tuple[DataSet, ...] = ()
+    """Of a table whose replicates are different data sets, these, in order."""
 
 
 def _simulated(name: str, replicate: int, folder: Path | None, *, sites: int) -> Case:
@@ -105,6 +114,16 @@ def _acic(cut: str, replicate: int, folder: Path | None) -> Case:
 
 def _nhefs(cut: str, replicate: int, folder: Path | None) -> Case:
     return nhefs(replicate, cut, NHEFS_SITES)
+
+
+def _data_set(data_sets: tuple[DataSet, ...], replicate: int, folder: Path | None) -> Case:
+    if not 1 <= replicate <= len(data_sets):
+        raise StudyError(
+            "a replicate of this table must be one of its data sets",
+            found=f"{replicate} of {len(data_sets)}",
+            remedy=f"ask for at most {len(data_sets)} replicates",
+        )
+    return data_sets[replicate - 1].case()
 
 
 def _declare(name: str, about: str) -> BenchmarkTable:
@@ -170,6 +189,19 @@ def _declare_nhefs(cut: str) -> BenchmarkTable:
     return BenchmarkTable(f"nhefs-{cut}", about, (NHEFS_SITES,), partial(_nhefs, cut), replicates=3)
 
 
+def _declare_real(name: str, about: str, data_sets: tuple[DataSet, ...]) -> BenchmarkTable:
+    return BenchmarkTable(
+        name,
+        f"{len(data_sets)} data sets on real covariates, {about}",
+        (SITES,),
+        partial(_data_set, data_sets),
+        replicates=len(data_sets),
+        contenders=REAL,
+        arrangements=QUICK_ARRANGEMENTS,
+        data_sets=data_sets,
+    )
+
+
 _ALL = (
     _declare("fedci-data1", "softplus of a linear index per arm, 50 training people per site"),
     _declare("fedci-data2", "the same with larger coefficients and effects"),
@@ -207,6 +239,8 @@ _ALL = (
         "ihdp", "IHDP, four incomplete covariates", (2, 4, 6), _causal_fi_ihdp, needs_files=True
     ),
     *[declare(cut) for declare in (_declare_acic, _declare_nhefs) for cut in PARTITIONS],
+    _declare_real("real", "to be reported", REPORTED),
+    _declare_real("real-development", "for tuning", DEVELOPMENT),
 )
 TABLES = {table.name: table for table in _ALL}
 

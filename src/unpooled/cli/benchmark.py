@@ -68,7 +68,6 @@ def run(
     """Run the unfinished cells of a table, then show the table."""
     with reporting_errors(debug=debug, resume=f"unpooled benchmark run {table} --store {quote(str(store))}"):
         from unpooled.benchmark import tables
-        from unpooled.benchmark.contenders import ARRANGEMENTS
         from unpooled.benchmark.runner import cells
 
         chosen = tables.find(table)
@@ -78,11 +77,13 @@ def run(
             contenders=names,
             sites=counts,
             replicates=replicates or (2 if quick else chosen.replicates),
-            arrangements=_known(arrangements or list(tables.QUICK_ARRANGEMENTS if quick else ARRANGEMENTS)),
+            arrangements=_known(
+                arrangements or list(tables.QUICK_ARRANGEMENTS if quick else chosen.arrangements)
+            ),
         )
         _warn_unavailable(names)
         _run(chosen, todo, store, ihdp, show=not quiet)
-        _show(store, chosen, None)
+        _show(store, chosen, None, "data-sets" if chosen.data_sets else "errors")
 
 
 @app.command()
@@ -92,18 +93,24 @@ def compare(
     paper: Annotated[
         Path | None, typer.Option(help="A table of published numbers to show beside ours.")
     ] = None,
-    view: Annotated[str, typer.Option(help="errors, intervals, cost, or overview.")] = "errors",
+    view: Annotated[
+        str,
+        typer.Option(help="errors, intervals, cost, overview, or data-sets: ranks and ratios to the best."),
+    ] = "errors",
     every: Annotated[
         bool,
         typer.Option("--every-replicate", help="Include replicates that some contenders have not finished."),
     ] = False,
+    methods: Annotated[
+        list[str] | None, typer.Option(help="Contender; may be given several times. By default all.")
+    ] = None,
     debug: Debug = 0,
 ) -> None:
     """Show the finished cells of a table: mean ± s.e. (median) over replicates finished by all contenders."""
     with reporting_errors(debug=debug):
         from unpooled.benchmark import tables
 
-        _show(store, tables.find(table), paper, view, every=every)
+        _show(store, tables.find(table), paper, view, every=every, methods=methods)
 
 
 @app.command()
@@ -146,8 +153,15 @@ def _run(table: BenchmarkTable, todo: list[Cell], store: Path, folder: Path | No
 
 
 def _show(
-    store: Path, table: BenchmarkTable, paper: Path | None, view: str = "errors", *, every: bool = False
+    store: Path,
+    table: BenchmarkTable,
+    paper: Path | None,
+    view: str = "errors",
+    *,
+    every: bool = False,
+    methods: list[str] | None = None,
 ) -> None:
+    from unpooled.benchmark import ranking
     from unpooled.benchmark.comparison import (
         VIEWS,
         in_common,
@@ -158,9 +172,15 @@ def _show(
     )
     from unpooled.errors import StudyError, nearest
 
-    if view not in VIEWS:
-        raise StudyError("the view must exist", found=f"'{view}'", remedy=nearest(view, VIEWS))
-    cells = _cells(store, table.name)
+    if view not in (*VIEWS, ranking.VIEW):
+        raise StudyError(
+            "the view must exist", found=f"'{view}'", remedy=nearest(view, (*VIEWS, ranking.VIEW))
+        )
+    cells = _cells(store, table.name, methods)
+    if view == ranking.VIEW:
+        names = [data_set.name for data_set in table.data_sets]
+        typer.echo(ranking.ranking_table(cells) + "\n\n" + ranking.error_table(cells, names))
+        return
     if not every and not in_common(cells).empty:
         cells = in_common(cells)
     summary = summarise(cells, VIEWS[view])
@@ -171,11 +191,14 @@ def _show(
         typer.echo("\n" + verdict(summary, table.method))
 
 
-def _cells(store: Path, table: str) -> DataFrame:
+def _cells(store: Path, table: str, methods: list[str] | None = None) -> DataFrame:
+    from unpooled.benchmark.contenders import find
     from unpooled.benchmark.runner import CellStore
     from unpooled.errors import ResultsError
 
     cells = CellStore(store, table).cells
+    if methods:
+        cells = cells.loc[cells["contender"].isin([find(name).name for name in methods])]
     if cells.empty:
         raise ResultsError(
             "a comparison needs finished cells",

@@ -7,6 +7,7 @@ What If*, as distributed with the package `causaldata`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 
 import pandas as pd
 
@@ -40,7 +41,7 @@ class Nhefs:
 
 def nhefs() -> Nhefs:
     """The study and its tables."""
-    return arrange(_load())
+    return arrange(packaged("nhefs"))
 
 
 def arrange(people: pd.DataFrame) -> Nhefs:
@@ -73,13 +74,14 @@ def nhefs_study() -> Study:
     )  # fmt: skip
 
 
-def _load() -> pd.DataFrame:
+def packaged(table: str) -> pd.DataFrame:
+    """A table of the package `causaldata`."""
     try:
-        from causaldata import nhefs as package
+        package = import_module("causaldata")
     except ImportError:
         raise DataError(
-            "the demonstration needs the package 'causaldata', which contains its data",
+            "the demonstration and the benchmark need the package 'causaldata', which contains their data",
             found="it is not installed",
             remedy="pip install 'unpooled[demo]'",
         ) from None
-    return pd.DataFrame(package.load_pandas().data)
+    return pd.DataFrame(getattr(package, table).load_pandas().data)

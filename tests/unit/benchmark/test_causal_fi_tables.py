@@ -215,7 +215,7 @@ def test_ours_is_told_which_columns_have_holes_and_asked_about_everybody(
 
     monkeypatch.setattr(ours, "_fit", fit)
     monkeypatch.setattr(ours.up, "CausalFI", lambda seed: None, raising=False)
-    ours.ESTIMATORS["causal_fi"](whole.first(3), arrangement, 0)
+    ours.plain("CausalFI")(whole.first(3), arrangement, 0)
     ((study, trained, asked, people),) = seen
     assert study.columns.incomplete == U and people == 2500
     if arrangement == "federated":

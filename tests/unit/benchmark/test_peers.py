@@ -45,6 +45,12 @@ def test_a_peer_does_better_than_the_best_single_effect(name: str, monkeypatch: 
     # The best single effect errs by the effects' sd. CEVAE spends its latent variable on the covariates.
     assert error < (0.95 if name == "cevae" else 0.7) * truth.std()
     assert cost["fit_seconds"] > 0.0
+    trained = (case.train_truth["mu1"] - case.train_truth["mu0"]).to_numpy()
+    assert estimate.training is not None and estimate.training.shape == trained.shape
+    assert np.corrcoef(estimate.training, trained)[0, 1] > 0.5
+    assert (estimate.ate_draws is None) == (estimate.prediction_draws is None or name == "gp")
+    if estimate.ate_draws is not None:
+        assert abs(estimate.ate_draws.mean() - trained.mean()) < 0.5
 
 
 def test_the_arms_distances_are_zero_for_like_arms_and_grow_apart() -> None:

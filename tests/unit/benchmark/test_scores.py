@@ -20,7 +20,14 @@ def test_the_two_tasks_have_targets_of_their_own() -> None:
         "imputation_ate_error": pytest.approx(0.5),
         "ate_error": pytest.approx(1.0),
         "ate": pytest.approx(3.0),
+        "outcome_sd": pytest.approx(0.5),
     }
+
+
+def test_training_people_have_an_error_of_their_own() -> None:
+    found = score(Estimate(np.zeros(2), np.ones(2), training=np.array([1.0, 7.0]), ate=4.0), TRUTH, TRUTH)
+    assert found["in_sample_prediction"] == pytest.approx(np.sqrt(8.0))
+    assert found["in_sample_ate_error"] == pytest.approx(2.0)
 
 
 def test_root_mean_square_is_not_the_mean_absolute_error() -> None:

@@ -1,4 +1,7 @@
-"""The contenders. To add one, write a function in a module of this folder and list it here."""
+"""The contenders. To add one, write a function in a module of this folder and list it here.
+
+One of our own estimators needs only the line here, with the name of its class.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ EstimateFunction = Callable[[Case, str, int], tuple[Estimate, Cost]]
 PEER = ("local", "bagged", "combined")
 """Each site alone; the mean of the sites' models; and stacked tables, as if pooling were allowed."""
 ARRANGEMENTS = ("federated", *PEER)
+OURS = ("federated", "combined", "local")
 COMPLETE, INCOMPLETE = ("complete",), ("incomplete",)
 """The kinds of tables: without and with missing values."""
 
@@ -28,7 +32,8 @@ class Contender:
     """A method that takes part: its module, the arrangements of the tables it can use, and what it requires.
 
     `takes` lists the kinds of tables it can use. `estimator_class` names one of our own estimators, which
-    this version may not have.
+    this version may not have; it takes part with its default settings. One that `combines` others is not a
+    measure for them: `compare --view data-sets` compares everybody with the best of the rest.
     """
 
     name: str
@@ -37,6 +42,7 @@ class Contender:
     package: str | None = None
     takes: tuple[str, ...] = COMPLETE
     estimator_class: str | None = None
+    combines: bool = False
 
     def missing(self) -> str | None:
         """Why the contender is unavailable here, or None."""
@@ -57,15 +63,19 @@ class Contender:
             )
 
     def estimator(self) -> EstimateFunction:
-        return import_module(f"unpooled.benchmark.contenders.{self.module}").ESTIMATORS[self.name]
+        module = import_module(f"unpooled.benchmark.contenders.{self.module}")
+        if self.estimator_class is not None:
+            return module.plain(self.estimator_class)
+        return module.ESTIMATORS[self.name]
 
 
 _ALL = (
-    Contender("fedci", "ours", ("federated", "combined", "local")),
+    Contender("fedci", "ours", OURS, estimator_class="FedCI"),
     Contender("fedci-no-shifts", "ours", ("federated",)),
-    Contender("causal_rff", "ours", ("federated", "combined", "local")),
+    Contender("causal_rff", "ours", OURS, estimator_class="CausalRFF"),
     Contender("causal_rff-observed", "ours", ("federated",)),
     Contender("causal_rff-latent", "ours", ("federated",)),
+    Contender("aipw", "ours", OURS, estimator_class="AIPW"),
     Contender("causal_fi", "ours", ("federated", "combined"), takes=INCOMPLETE, estimator_class="CausalFI"),
     Contender("zero", "simple", ("combined",), takes=COMPLETE + INCOMPLETE),
     Contender("constant", "simple", ("combined",)),
@@ -80,6 +90,8 @@ _ALL = (
     Contender("r-learner-causalml", "packages", PEER, "causalml"),
     Contender("bart", "packages", PEER, "stochtree"),
     Contender("bcf", "packages", PEER, "stochtree"),
+    Contender("boosted-t-learner", "boosting", PEER),
+    Contender("boosted-r-learner", "boosting", PEER),
     Contender("tarnet", "networks", PEER),
     Contender("cfr-mmd", "networks", PEER),
     Contender("cfr-wasserstein", "networks", PEER),

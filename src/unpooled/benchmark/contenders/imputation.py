@@ -207,7 +207,7 @@ def _stacked(case: Case) -> PeerTable:
 _RIDGE, _CONSTANT, _FEDCI = (
     simple.ESTIMATORS["ridge"],
     simple.ESTIMATORS["constant"],
-    ours.ESTIMATORS["fedci"],
+    ours.plain("FedCI"),
 )
 ESTIMATORS = {
     "complete-case": imputed(iterative, _RIDGE, only_complete=True),

@@ -65,13 +65,16 @@ def _fit(
     seconds = time.perf_counter() - started
     prediction = np.concatenate([model.effect_draws(p, site=site) for site, p in test], axis=1)
     imputation = np.concatenate([model.ite(site, people) for site, people in test])
+    training = np.concatenate([model.effect(people, site=site) for site, people in train.items()])
     cost = model.result_.cost
     spent = {
         "fit_seconds": seconds,
         "rounds": float(cost.rounds),
         "megabytes": max(cost.bytes_up.values()) / 1e6,
     }
-    return Estimate(imputation, prediction.mean(axis=0), prediction, model.ate_draws()), spent
+    return Estimate(
+        imputation, prediction.mean(axis=0), prediction, model.ate_draws(), training=training
+    ), spent
 
 
 def _alone(model: Estimator, case: Case, site: str) -> tuple[Estimate, Cost]:
@@ -94,11 +97,14 @@ def _most(costs: list[Cost]) -> Cost:
     return {name: max(cost[name] for cost in costs) for name in costs[0]}
 
 
+def plain(estimator_class: str) -> EstimateFunction:
+    """A contender made of one of our estimators with its default settings."""
+    return ours(lambda seed: getattr(up, estimator_class)(seed=seed))
+
+
 ESTIMATORS = {
-    "fedci": ours(lambda seed: up.FedCI(seed=seed)),
     "fedci-no-shifts": ours(lambda seed: up.FedCI(seed=seed, inter_dependency=False)),
-    "causal_rff": ours(lambda seed: up.CausalRFF(seed=seed)),
     "causal_rff-observed": ours(lambda seed: up.CausalRFF(seed=seed, confounding="observed")),
     "causal_rff-latent": ours(lambda seed: up.CausalRFF(seed=seed, confounding="latent")),
-    "causal_fi": ours(lambda seed: up.CausalFI(seed=seed)),
 }
+"""Those with other settings; the others need only a line in the list of contenders."""

@@ -14,11 +14,16 @@ from sklearn.linear_model import LassoCV
 
 from unpooled.benchmark.contenders.peer import Learner, PeerPrediction, PeerTable, Predict, logistic, peer
 
-STOCHTREE_SAMPLES = {"num_gfr": 10, "num_burnin": 100, "num_mcmc": 400}
+DRAWS = 400
+STOCHTREE_SAMPLES = {"num_gfr": 10, "num_burnin": 100, "num_mcmc": 200}
 
 
-def _econml(make: Callable[[int], Any], *, interval: bool) -> Learner:
-    """A learner of EconML, with the base models that its user guide uses."""
+Average = Callable[[Any, np.ndarray], tuple[float, float]]
+"""(fitted model, training covariates) → the training people's average effect, and its standard error."""
+
+
+def _econml(make: Callable[[int], Any], average: Average | None = None) -> Learner:
+    """A learner of EconML, with the base models that its user guide uses; intervals if it has an average."""
 
     def learner(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
         with warnings.catch_warnings():
@@ -28,11 +33,13 @@ def _econml(make: Callable[[int], Any], *, interval: bool) -> Learner:
 
         def predict(x: np.ndarray) -> PeerPrediction:
             effect = np.asarray(model.effect(x)).ravel()
-            if not interval:
+            if average is None:
                 return PeerPrediction(effect)
             # EconML's normal intervals are turned into draws, so that all intervals are scored alike.
             sd = np.asarray(model.effect_inference(x).stderr).ravel()
-            return PeerPrediction(effect, None, effect + sd * rng.standard_normal((400, len(x))))
+            mean, error = average(model, train.x)
+            draws, averages = rng.standard_normal((DRAWS, len(x))), rng.standard_normal(DRAWS)
+            return PeerPrediction(effect, None, effect + sd * draws, mean + error * averages)
 
         return predict
 
@@ -81,6 +88,17 @@ def _causal_forest(seed: int) -> Any:
     )
 
 
+def _doubly_robust(model: Any, x: np.ndarray) -> tuple[float, float]:
+    """The average that a causal forest corrects by doubly robust residuals."""
+    return float(np.squeeze(model.ate_)), float(np.squeeze(model.ate_stderr_))
+
+
+def _of_effects(model: Any, x: np.ndarray) -> tuple[float, float]:
+    """The average of a parametric model's effects."""
+    found = model.ate_inference(X=x)
+    return float(np.squeeze(found.mean_point)), float(np.squeeze(found.stderr_mean))
+
+
 def _causalml(name: str) -> Learner:
     """A meta-learner of causalml with boosted trees."""
 
@@ -115,10 +133,15 @@ def bart(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
         model.sample(X_train=x, y_train=y, general_params={"random_seed": seed + 1}, **STOCHTREE_SAMPLES)
         arms.append(model)
 
-    def predict(x: np.ndarray) -> PeerPrediction:
+    def drawn(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         control, treated = (np.asarray(arm.predict(X=x, terms="y_hat")) for arm in arms)
-        draws = (treated - control).T
-        return PeerPrediction(draws.mean(axis=0), control.mean(axis=1), draws)
+        return control, (treated - control).T
+
+    average = drawn(train.x)[1].mean(axis=1)
+
+    def predict(x: np.ndarray) -> PeerPrediction:
+        control, draws = drawn(x)
+        return PeerPrediction(draws.mean(axis=0), control.mean(axis=1), draws, average)
 
     return predict
 
@@ -138,20 +161,26 @@ def bcf(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
         **STOCHTREE_SAMPLES,
     )
 
-    def predict(x: np.ndarray) -> PeerPrediction:
+    def drawn(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         propensity = score.predict_proba(x)[:, 1]
         found = model.predict(X=x, Z=np.ones(len(x)), propensity=propensity, terms=["y_hat", "cate"])
         draws, treated = (np.asarray(found[name]) for name in ("cate", "y_hat"))
-        return PeerPrediction(draws.mean(axis=1), (treated - draws).mean(axis=1), draws.T)
+        return treated - draws, draws.T
+
+    average = drawn(train.x)[1].mean(axis=1)
+
+    def predict(x: np.ndarray) -> PeerPrediction:
+        control, draws = drawn(x)
+        return PeerPrediction(draws.mean(axis=0), control.mean(axis=1), draws, average)
 
     return predict
 
 
 ESTIMATORS = {
-    "x-learner": peer(_econml(_x_learner, interval=False)),
-    "dr-learner": peer(_econml(_dr_learner, interval=False)),
-    "linear-dml": peer(_econml(_linear_dml, interval=True)),
-    "causal-forest": peer(_econml(_causal_forest, interval=True)),
+    "x-learner": peer(_econml(_x_learner)),
+    "dr-learner": peer(_econml(_dr_learner)),
+    "linear-dml": peer(_econml(_linear_dml, _of_effects)),
+    "causal-forest": peer(_econml(_causal_forest, _doubly_robust)),
     "x-learner-causalml": peer(_causalml("BaseXRegressor")),
     "r-learner-causalml": peer(_causalml("BaseRRegressor")),
     "bart": peer(bart),

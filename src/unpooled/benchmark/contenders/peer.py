@@ -30,11 +30,15 @@ class PeerTable:
 
 @dataclass(frozen=True)
 class PeerPrediction:
-    """Predicted effects; control outcomes if the peer models outcomes; draws if it has them."""
+    """Predicted effects; control outcomes if the peer models outcomes; draws if it has them.
+
+    `average` has draws of the average effect over the training people, whoever is asked about.
+    """
 
     effect: np.ndarray
     control: np.ndarray | None = None
     draws: np.ndarray | None = None
+    average: np.ndarray | None = None
 
 
 Predict = Callable[[np.ndarray], PeerPrediction]
@@ -57,14 +61,14 @@ def peer(learner: Learner, *, indicators: bool = False) -> EstimateFunction:
     def estimate(case: Case, arrangement: str, seed: int) -> tuple[Estimate, Cost]:
         train, valid, test = _tables(case, indicators)
         if arrangement == "combined":
-            started = time.perf_counter()
-            whole = learner(_stack(train), _stack(valid), seed)
+            started, stacked = time.perf_counter(), _stack(train)
+            whole = learner(stacked, _stack(valid), seed)
             spent = time.perf_counter() - started
             predicted = {site: whole(table.x) for site, table in test.items()}
-        else:
-            # "local" fits only the scored sites, so that it does not fail when another site cannot be fitted.
-            own, spent = alone(case, tuple(test if arrangement == "local" else train), seed)
-            predicted = {site: _arranged(own, site, table.x, arrangement) for site, table in test.items()}
+            return _with_training(_estimate(predicted, test), whole(stacked.x)), {"fit_seconds": spent}
+        # "local" fits only the scored sites, so that it does not fail when another site cannot be fitted.
+        own, spent = alone(case, tuple(test if arrangement == "local" else train), seed)
+        predicted = {site: _arranged(own, site, table.x, arrangement) for site, table in test.items()}
         return _estimate(predicted, test), {"fit_seconds": spent}
 
     return estimate
@@ -136,6 +140,12 @@ def _estimate(predicted: dict[str, PeerPrediction], test: dict[str, PeerTable]) 
     if len(draws) < len(predicted):
         return Estimate(np.concatenate(imputed), prediction)
     return Estimate(np.concatenate(imputed), prediction, np.concatenate(draws, axis=1))
+
+
+def _with_training(estimate: Estimate, trained: PeerPrediction) -> Estimate:
+    """Add the training people's effects and their average, with its draws if the peer has them."""
+    ate = None if trained.average is not None else float(trained.effect.mean())
+    return replace(estimate, training=trained.effect, ate=ate, ate_draws=trained.average)
 
 
 def _impute(predicted: PeerPrediction, people: PeerTable) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Coverage, bias and width of intervals in studies on which they may fail.
 
-    python benchmarks/coverage.py CASE METHOD [--fits 100] [--first 1000] [--settings '{"draws": 200}']
+    python benchmarks/interval_coverage.py CASE METHOD [--fits 100] [--first 1000] [--settings JSON]
 
 A case is simulated as often as there are fits, each time with another seed, and fitted by one method with its
 defaults. One line is printed: coverage of the population's and of the sample's average effect with their
