@@ -5,6 +5,7 @@
     python benchmarks/effects.py lalonde [--only AIPW] [--sample randomised survey]
     python benchmarks/effects.py subgroups [--replicates 200] [--fedci 20]
     python benchmarks/effects.py risks [--replicates 40] [--outcome common rare count] [--family NAME]
+    python benchmarks/effects.py transport [--replicates 40] [--only AIPW FedCI] [--shift 0 0.3]
 
 `ratios`: a simulated study with a 0/1 outcome, beside g-computation by `statsmodels` with a bootstrap on the
 stacked table; then the coverage over replicates. `nnt`: death by 1992 in NHEFS, and quitting smoking.
@@ -12,7 +13,8 @@ stacked table; then the coverage over replicates. `nnt`: death by 1992 in NHEFS,
 sample of Dehejia and Wahba, and with the controls replaced by people of a survey. `subgroups`: coverage of
 intervals of subgroups, size of the test that they are equal, federated and stacked. `risks`: coverage of
 FedCI's intervals of people's effects by fifths of their risk without treatment, for outcomes that are common,
-rare, or counts. The real data come with the package `causaldata`. Numbers in brackets are Monte Carlo errors.
+rare, or counts. `transport`: coverage of the average effect in a population elsewhere, from a table of its
+people and from its means and sds. The real data come with the package `causaldata`. Numbers in brackets are Monte Carlo errors.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Callable, Iterable
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -345,7 +348,67 @@ def risks(asked: argparse.Namespace) -> None:
         print("  ", "  ".join(f"{name} {share(table[name])}" for name in table), flush=True)
 
 
-PARTS = {"ratios": ratios, "nnt": nnt, "lalonde": lalonde, "subgroups": subgroups, "risks": risks}
+# --------------------------------------------------------------------------- elsewhere
+
+PLACES = [-0.4, -0.2, 0.0, 0.2, 0.4]
+"""Means of `a` at the sites."""
+ELSEWHERE = {"a": (0.8, 0.8), "b": (-0.5, 1.0), "flag": 0.7}
+"""Means and sds of the population elsewhere, and the share of ones."""
+CURVES: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
+    "linear": lambda people: 1.0 + 0.5 * people["a"] + 0.3 * people["flag"],
+    "bent": lambda people: 1.0 + 0.8 * np.sin(1.5 * people["a"]) + 0.3 * people["flag"],
+}
+"""Effects of people at a site without a shift."""
+
+
+def people_elsewhere(count: int, rng: np.random.Generator) -> pd.DataFrame:
+    normal = {name: rng.normal(*ELSEWHERE[name], count) for name in ("a", "b")}
+    return pd.DataFrame({**normal, "flag": rng.binomial(1, ELSEWHERE["flag"], count)})
+
+
+def sites_that_differ(curve: str, shift: float, seed: int, people: int = 150) -> tuple[Tables, float]:
+    """The tables of five sites, whose outcomes and effects are shifted, and the shift of the effect elsewhere."""
+    rng, tables = np.random.default_rng(seed), {}
+    for site, place in enumerate(PLACES):
+        a, b, noise = rng.normal(size=(3, people))
+        table = pd.DataFrame({"a": a + place, "b": b, "flag": rng.integers(0, 2, people)})
+        arm = (rng.random(people) < expit(0.6 * table["a"] - 0.4 * table["b"])).astype(int)
+        level, more = shift * rng.normal(size=2)
+        effect = CURVES[curve](table) + more
+        y = 0.5 * table["a"] + 0.3 * table["b"] ** 2 + level + arm * effect + noise
+        tables[f"site{site}"] = table.assign(w=arm, y=y)
+    return tables, shift * float(rng.normal())
+
+
+def transport(asked: argparse.Namespace) -> None:
+    study = up.Study(treatment="w", outcome="y", covariates=["a", "b", "flag"])
+    everybody = people_elsewhere(LARGE, np.random.default_rng(0))
+    for curve, shift in product(CURVES, asked.shift):
+        average = float(CURVES[curve](everybody).mean())
+        here: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+        for one in range(asked.replicates):
+            tables, own = sites_that_differ(curve, shift, asked.first + one)
+            sample = people_elsewhere(300, np.random.default_rng([asked.first + one, 1]))
+            for name in asked.only:
+                model = ESTIMATORS[name]().fit(study, tables)
+                ways = {"table": model.transport(sample), "moments": model.transport_to_moments(ELSEWHERE)}
+                for way, found in ways.items():
+                    lower, upper = found.ate_interval()
+                    covered = lower <= average + own <= upper
+                    here.setdefault((name, way), []).append((found.ate() - average - own, covered, upper - lower))
+        for (name, way), rows in here.items():
+            error, covered, width = np.array(rows, float).T
+            print(
+                f"{curve}, site shifts {shift:g}, {name}, {way}, {len(rows)} replicates: error {share(error)}",
+                f"rmse {np.sqrt(np.mean(error**2)):.3f}  covered {share(covered)}  width {share(width)}",
+                flush=True,
+            )
+
+
+PARTS = {
+    "ratios": ratios, "nnt": nnt, "lalonde": lalonde, "subgroups": subgroups, "risks": risks,
+    "transport": transport,
+}  # fmt: skip
 
 
 def main() -> None:
@@ -363,6 +426,7 @@ def main() -> None:
     )
     parser.add_argument("--outcome", nargs="*", choices=["common", "rare", "count"], default=["common"])
     parser.add_argument("--family", choices=["continuous", "binary", "count"])
+    parser.add_argument("--shift", nargs="*", type=float, default=[0.0, 0.3], help="sd of the sites' shifts")
     asked = parser.parse_args()
     warnings.simplefilter("ignore", FailedCheckWarning)
     PARTS[asked.part](asked)
