@@ -14,7 +14,8 @@ sample of Dehejia and Wahba, and with the controls replaced by people of a surve
 intervals of subgroups, size of the test that they are equal, federated and stacked. `risks`: coverage of
 FedCI's intervals of people's effects by fifths of their risk without treatment, for outcomes that are common,
 rare, or counts. `transport`: coverage of the average effect in a population elsewhere, from a table of its
-people and from its means and sds. The real data come with the package `causaldata`. Numbers in brackets are Monte Carlo errors.
+people and from its means and sds. The real data come with the package `causaldata`. Numbers in brackets are
+Monte Carlo errors.
 """
 
 from __future__ import annotations
@@ -367,7 +368,7 @@ def people_elsewhere(count: int, rng: np.random.Generator) -> pd.DataFrame:
 
 
 def sites_that_differ(curve: str, shift: float, seed: int, people: int = 150) -> tuple[Tables, float]:
-    """The tables of five sites, whose outcomes and effects are shifted, and the shift of the effect elsewhere."""
+    """The tables of five sites, with shifts of outcomes and effects, and the effect's shift elsewhere."""
     rng, tables = np.random.default_rng(seed), {}
     for site, place in enumerate(PLACES):
         a, b, noise = rng.normal(size=(3, people))
@@ -395,12 +396,15 @@ def transport(asked: argparse.Namespace) -> None:
                 for way, found in ways.items():
                     lower, upper = found.ate_interval()
                     covered = lower <= average + own <= upper
-                    here.setdefault((name, way), []).append((found.ate() - average - own, covered, upper - lower))
+                    here.setdefault((name, way), []).append(
+                        (found.ate() - average - own, covered, upper - lower)
+                    )
         for (name, way), rows in here.items():
             error, covered, width = np.array(rows, float).T
             print(
-                f"{curve}, site shifts {shift:g}, {name}, {way}, {len(rows)} replicates: error {share(error)}",
-                f"rmse {np.sqrt(np.mean(error**2)):.3f}  covered {share(covered)}  width {share(width)}",
+                f"{curve}, site shifts {shift:g}, {name}, {way}, {len(rows)} replicates:",
+                f"error {share(error)}  rmse {np.sqrt(np.mean(error**2)):.3f}",
+                f" covered {share(covered)}  width {share(width)}",
                 flush=True,
             )
 

@@ -140,6 +140,10 @@ class Transports(Protocol):
         """
         ...
 
+    def elsewhere_words(self, settings: Any) -> str:
+        """How a site that took no part is taken to differ from those that did, as a sentence."""
+        ...
+
 
 def find(name: str) -> Method[MethodSettings, object]:
     """Look up a method by name."""

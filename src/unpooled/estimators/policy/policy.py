@@ -44,6 +44,8 @@ class Policy:
         The name of the outcome.
     unit : str
         Its unit.
+    method : str
+        The method that predicts the effects.
     """
 
     cost: float
@@ -53,6 +55,7 @@ class Policy:
     people: int
     outcome: str
     unit: str
+    method: str
     _parts: tuple[Sums, ...] = field(repr=False)
     """The sums over all sites of each part."""
 
@@ -161,6 +164,18 @@ class Policy:
             p_value = ndtr(-estimate / error)
         found = {"estimate": estimate, "lower": lower, "upper": upper, "p_value": p_value}
         return pd.DataFrame(found, index=["slope", "last minus first fifth"])
+
+    def counts(self) -> pd.DataFrame:
+        """Numbers of people who were valued, by what policies decide for them and by fifth.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Rows and columns are "one" (everybody), "treated" with the name of a policy, and "in" with the
+            place of a fifth, from 0. Each cell is the number of people to whom both apply.
+        """
+        both = np.sum([one.people for one in self._parts], axis=0)
+        return pd.DataFrame(both.astype(int), index=pd.Index(of.INDICATORS), columns=pd.Index(of.INDICATORS))
 
     def _net(self, name: str) -> np.ndarray:
         sign = 1.0 if self.larger_is_better else -1.0
@@ -271,7 +286,7 @@ def policy(
     columns = study.columns
     unit = columns.units.get(columns.outcome, "")
     return Policy(
-        cost, larger_is_better, rule, tuple(rules), people, columns.outcome, unit, _parts=tuple(parts)
+        cost, larger_is_better, rule, tuple(rules), people, columns.outcome, unit, model.method, tuple(parts)
     )
 
 

@@ -204,6 +204,14 @@ class CausalRFFMethod:
         model = _models(settings, context)[draws.model]
         return each_outcome(model, {**draws.shared, **draws.elsewhere}, people)
 
+    def elsewhere_words(self, settings: CausalRFFSettings) -> str:
+        if not settings.differs_by_site:
+            return "Given the covariates, outcomes in the population are those of the study's sites."
+        return (
+            "The population is another site. Its site terms come from the distribution of those of the "
+            "study's sites, whatever its covariates are."
+        )
+
     def individual_effects(
         self,
         settings: CausalRFFSettings,

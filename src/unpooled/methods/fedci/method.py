@@ -186,6 +186,14 @@ class FedCIMethod:
         evidences = _evidences(settings, context)
         return outcomes_elsewhere(evidences, draws.shared, people, distances, settings.draws, seed)
 
+    def elsewhere_words(self, settings: FedCISettings) -> str:
+        if not settings.inter_dependency:
+            return "Given the covariates, outcomes in the population are those of the study's sites."
+        return (
+            "The population is another site. Its outcomes are shifted as those of the study's sites are, and "
+            "much like those of sites with similar covariates."
+        )
+
     def individual_effects(
         self,
         settings: FedCISettings,
