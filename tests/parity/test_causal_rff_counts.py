@@ -157,26 +157,23 @@ def test_nobody_dominates_what_a_site_with_limits_tells() -> None:
     common[0, 1] = link.largest
     point = {"common": common, "site": np.zeros((3, 2, 1))}
 
-    def moved(limit: float) -> tuple[float, ...]:
-        both = [
-            told(stage, point, site_rows(limit, one)[:1])
-            for one in (outcome, np.where(outcome > 300, 0, outcome))
-        ]
-        gram, dispersion, level = (
-            np.abs(np.asarray(both[0].summed[name]) - np.asarray(both[1].summed[name])).max()
-            for name in ("gram", "dispersion", "level")
+    def people(limit: float) -> tuple[float, float]:
+        """On how many people the weights and constants rest."""
+        rows = site_rows(limit, outcome)[0]
+        features = DESIGN.features(rows.covariates, jnp.asarray(LENGTH))
+        parameters = Parameters(
+            fixed={"common": point["common"], "dispersion": DISPERSION}, per_site={"site": point["site"][0]}
         )
-        return float(gram), float(dispersion), float(level)
+        found = stage._expanded(parameters, features, rows, rows.present)
+        here = np.asarray(rows.present) > 0
+        weight, level = np.asarray(found.weight)[here], np.asarray(found.level)[here]
+        apart = np.abs(level - np.median(level))
+        return tuple(float(np.sum(one**2) / np.max(one) ** 2) for one in (weight, apart))  # type: ignore[return-value]
 
-    free, limited = moved(0.0), moved(least)
-    assert limited[1] < 0.2 * free[1] and limited[2] < 0.2 * free[2]
-    rows = site_rows(least, outcome)[0]
-    found = stage._expanded(
-        Parameters(fixed={"common": common, "dispersion": DISPERSION}, per_site={"site": np.zeros((2, 1))}),
-        DESIGN.features(rows.covariates, jnp.asarray(LENGTH)), rows, rows.present,
-    )  # fmt: skip
-    weight = np.asarray(found.weight)
-    assert np.sum(weight**2) / np.max(weight) ** 2 >= least
+    assert min(people(0.0)) < least
+    assert min(people(least)) > 0.99 * least
+    both = [told(stage, point, site_rows(limit, outcome)[:1]).summed["square"] for limit in (0.0, least)]
+    assert not np.any(both)
 
 
 # ------------------------------------------------------------------------ latent classes
