@@ -154,7 +154,7 @@ def test_nobody_dominates_what_a_site_with_limits_tells() -> None:
     outcome[far] = 400.0
     stage = Regression(DESIGN, link.family, 1, True, link)
     common = np.zeros((2, DESIGN.width))
-    common[0, 1] = link.largest
+    common[0, 1] = 3.0 / float(link.unit)
     point = {"common": common, "site": np.zeros((3, 2, 1))}
 
     def people(limit: float) -> tuple[float, float]:
@@ -162,7 +162,8 @@ def test_nobody_dominates_what_a_site_with_limits_tells() -> None:
         rows = site_rows(limit, outcome)[0]
         features = DESIGN.features(rows.covariates, jnp.asarray(LENGTH))
         parameters = Parameters(
-            fixed={"common": point["common"], "dispersion": DISPERSION}, per_site={"site": point["site"][0]}
+            fixed={"common": point["common"], "dispersion": np.full(2, LEAST)},
+            per_site={"site": point["site"][0]},
         )
         found = stage._expanded(parameters, features, rows, rows.present)
         here = np.asarray(rows.present) > 0
