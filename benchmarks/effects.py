@@ -5,6 +5,7 @@
     python benchmarks/effects.py lalonde [--only AIPW] [--sample randomised survey]
     python benchmarks/effects.py subgroups [--replicates 200] [--fedci 20]
     python benchmarks/effects.py risks [--replicates 40] [--outcome common rare count] [--family NAME]
+                                       [--method CausalRFF] [--confounding observed latent]
     python benchmarks/effects.py transport [--replicates 40] [--only AIPW FedCI] [--shift 0 0.3]
 
 `ratios`: a simulated study with a 0/1 outcome, beside g-computation by `statsmodels` with a bootstrap on the
@@ -12,10 +13,10 @@ stacked table; then the coverage over replicates. `nnt`: death by 1992 in NHEFS,
 `lalonde`: the effect of a training programme on the earnings of those who took part, from the randomised
 sample of Dehejia and Wahba, and with the controls replaced by people of a survey. `subgroups`: coverage of
 intervals of subgroups, size of the test that they are equal, federated and stacked. `risks`: coverage of
-FedCI's intervals of people's effects by fifths of their risk without treatment, for outcomes that are common,
-rare, or counts. `transport`: coverage of the average effect in a population elsewhere, from a table of its
-people and from its means and sds. The real data come with the package `causaldata`. Numbers in brackets are
-Monte Carlo errors.
+FedCI's or CausalRFF's intervals of people's effects by fifths of their risk without treatment, for outcomes
+that are common, rare, or counts. `transport`: coverage of the average effect in a population elsewhere, from
+a table of its people and from its means and sds. The real data come with the package `causaldata`. Numbers in
+brackets are Monte Carlo errors.
 """
 
 from __future__ import annotations
@@ -318,8 +319,27 @@ def study_of_risks(outcome: str, seed: int, people: int = 300) -> tuple[Tables, 
     return tables, np.concatenate(means), shifts
 
 
+Fitted = up.FedCI | up.CausalRFF
+
+
+def outcomes_below_0(model: Fitted, tables: Tables) -> np.ndarray:
+    """Whether draws of people's effects imply that the outcome in their other arm is below 0."""
+    found = []
+    for site, table in tables.items():
+        sign, seen = 2.0 * table["w"].to_numpy() - 1.0, table["y"].to_numpy()
+        found.append(seen - sign * model.ite_draws(site) < -1e-9)
+    return np.concatenate(found, axis=1)
+
+
+def fitted(asked: argparse.Namespace, confounding: str | None, study: up.Study, tables: Tables) -> Fitted:
+    if asked.method == "FedCI":
+        return up.FedCI().fit(study, tables)
+    return up.CausalRFF(confounding=confounding).fit(study, tables)
+
+
 def risks(asked: argparse.Namespace) -> None:
-    for outcome in asked.outcome:
+    candidates = asked.confounding if asked.method == "CausalRFF" else [None]
+    for outcome, confounding in product(asked.outcome, candidates):
         family = asked.family or ("count" if outcome == "count" else "binary")
         study = up.Study(treatment="w", outcome="y", covariates=["a", "b", "flag"], family=family)
         large = drawn(LARGE // 5, 1, np.random.default_rng(0))
@@ -327,25 +347,31 @@ def risks(asked: argparse.Namespace) -> None:
         for one in range(asked.replicates):
             tables, means, shifts = study_of_risks(outcome, asked.first + one)
             events.append(np.mean([table["y"].mean() for table in tables.values()]))
-            model = up.FedCI().fit(study, tables)
-            draws = [model.effect_draws(table, site=site) for site, table in tables.items()]
-            lower, upper = np.quantile(np.concatenate(draws, axis=1), [0.025, 0.975], axis=0)
+            model = fitted(asked, confounding, study, tables)
+            draws = np.concatenate(
+                [model.effect_draws(table, site=site) for site, table in tables.items()], axis=1
+            )
+            lower, upper = np.quantile(draws, [0.025, 0.975], axis=0)
             truth = means[:, 1] - means[:, 0]
             fifth = np.argsort(np.argsort(means[:, 0])) * 5 // len(means)
             covered = covers(lower, upper, truth)
-            everybody = np.mean([np.diff(means_of(large, shift, outcome)).mean() for shift in shifts])
+            both = np.mean([means_of(large, shift, outcome).mean(axis=0) for shift in shifts], axis=0)
             below, above = model.ate_interval()
             outside = (lower < -1.0) | (upper > 1.0) if outcome != "count" else np.zeros(1)
             arm_means = model.mean_draws()
+            ratio = model.effects("everybody").droplevel("group").loc["ratio"]
             rows.append(
                 {f"fifth {place + 1}": covered[fifth == place].mean() for place in range(5)}
-                | {"all people": covered.mean(), "average": below <= everybody <= above}
+                | {"all people": covered.mean(), "average": below <= both[1] - both[0] <= above}
+                | {"ratio": ratio["lower"] <= both[1] / both[0] <= ratio["upper"]}
                 | {"CATE width": np.mean(upper - lower), "average's width": above - below}
-                | {"average's error": model.ate() - everybody, "intervals beyond ±1": outside.mean()}
+                | {"root PEHE": np.sqrt(np.mean((draws.mean(axis=0) - truth) ** 2))}
+                | {"average's error": model.ate() - (both[1] - both[0]), "beyond ±1": outside.mean()}
                 | {"arm means below 0": np.mean(arm_means < 0.0)}
+                | {"individual effects impossible": np.mean(outcomes_below_0(model, tables))}
             )
-        table = pd.DataFrame(rows)
-        print(f"{outcome}, family {family}, {len(table)} replicates, mean outcome {np.mean(events):.3f}")
+        table, name = pd.DataFrame(rows), " ".join(filter(None, (asked.method, confounding)))
+        print(f"{name}, {outcome}, family {family}, {len(table)} replicates, mean {np.mean(events):.3f}")
         print("  ", "  ".join(f"{name} {share(table[name])}" for name in table), flush=True)
 
 
@@ -429,6 +455,10 @@ def main() -> None:
         "--sample", nargs="*", choices=["randomised", "survey"], default=["randomised", "survey"]
     )
     parser.add_argument("--outcome", nargs="*", choices=["common", "rare", "count"], default=["common"])
+    parser.add_argument("--method", choices=["FedCI", "CausalRFF"], default="FedCI")
+    parser.add_argument(
+        "--confounding", nargs="*", choices=["auto", "observed", "latent"], default=["observed"]
+    )
     parser.add_argument("--family", choices=["continuous", "binary", "count"])
     parser.add_argument("--shift", nargs="*", type=float, default=[0.0, 0.3], help="sd of the sites' shifts")
     asked = parser.parse_args()

@@ -16,7 +16,7 @@ from unpooled.methods.fedci.conditionals import (
     shared_arms,
 )
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators
-from unpooled.methods.fedci.working_response import Link
+from unpooled.models.link import Link
 from unpooled.models.outcome_family import individual_effect as family_effect
 from unpooled.protocol.rows import Rows
 

@@ -22,8 +22,8 @@ from unpooled.methods.fedci.ridge import Ridge
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence
 from unpooled.methods.fedci.subsample import Subsampled, interval, is_large, share, subsampled
-from unpooled.methods.fedci.working_response import link_of
 from unpooled.methods.method import Fit
+from unpooled.models.link import link_of
 from unpooled.optimise.minimise import STRETCH
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling

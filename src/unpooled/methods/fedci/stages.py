@@ -26,7 +26,8 @@ from unpooled.methods.fedci.bounds import FIXED, WEIGHTS
 from unpooled.methods.fedci.masks import counted, kept
 from unpooled.methods.fedci.model import Kernel, Projection, Structure
 from unpooled.methods.fedci.posterior import posteriors, value_and_slopes
-from unpooled.methods.fedci.working_response import ABOUT, Link, Observed, observed
+from unpooled.methods.fedci.working_response import ABOUT, observed
+from unpooled.models.link import Link, Observed
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
@@ -19,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.disclosure.effective_people import capped
-from unpooled.models.outcome_family import Logit, NegativeBinomial, family_of
+from unpooled.models.link import Link, Observed
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Bounds
@@ -27,74 +26,15 @@ from unpooled.protocol.stage import Bounds
 if TYPE_CHECKING:
     from unpooled.methods.fedci.stages import Evidence
 
-BINARY_UNIT, COUNT_UNIT = 6.0, 1.0
-"""Largest units of the predictor, so that priors of scales in sds of an outcome are weak ones of log odds: a
-slope of 0.3 for a sd of a covariate, and an effect that varies by 0.6."""
 STEPS = 8
 """Steps in which a site finds its own shift and remainder."""
 REACH = 1.0
 """Largest change of the predictor in one of them."""
-FURTHEST = 8.0
-"""How far from that of the mean outcome the predictor may be in the point of expansion."""
-STEEPEST = 30.0
-"""Largest weight of a feature in the predictor: with larger ones a smooth curve becomes a step, whose sums
-would tell on which side of it people are."""
 DISPERSIONS = np.geomspace(1e-4, 30.0, 28)
 """Dispersions of counts for which the sites send the sum of squared Pearson residuals."""
 
 ABOUT: Bounds = {"known": (0.0, 1.0), "dispersion": (0.0, 100.0)}
 """Bounds of what accompanies the hyperparameters and weights of the point of expansion."""
-
-
-class Observed(NamedTuple):
-    """Outcomes as a Gaussian model sees them, with the variance of their noise."""
-
-    outcome: Float[Array, " n"]
-    variance: Float[Array, " n"]
-
-
-class Link(eqx.Module):
-    """The outcome's family, and the scale of its predictor."""
-
-    family: Logit | NegativeBinomial
-    offset: Float[Array, ""]
-    unit: Float[Array, ""]
-    noise: Float[Array, ""]
-    """The sd of the noise of an outcome whose mean is the overall mean, without dispersion."""
-
-    @property
-    def counts(self) -> bool:
-        return isinstance(self.family, NegativeBinomial)
-
-    def predictor(self, latent: Array) -> Array:
-        return self.offset + self.unit * latent
-
-    def mean(self, latent: Array, variance: Array | float = 0.0) -> Array:
-        """The mean outcome in standard units if the latent function is normal with this mean and variance."""
-        scaled = variance if isinstance(variance, float) else self.unit**2 * variance
-        return self.family.standardised_mean(self.family.mean(self.predictor(latent), scaled))
-
-    @property
-    def largest(self) -> float:
-        """The largest weight of a feature, and the largest shift."""
-        return STEEPEST / float(self.unit)
-
-    def observed(self, outcome: Array, latent: Array, dispersion: Array) -> Observed:
-        """The working response about a latent function, of outcomes on their own scale."""
-        found = self.family.working(outcome, self.predictor(latent), dispersion)
-        return Observed(latent + found.residual / self.unit, 1.0 / (self.unit**2 * found.weight))
-
-
-def link_of(family: str, mean: float, sd: float) -> Link | None:
-    """The link of a family by name; None for continuous outcomes, which need none."""
-    if family == "continuous":
-        return None
-    found = family_of(family, mean, sd, link="logit", counts="negative_binomial")
-    assert isinstance(found, Logit | NegativeBinomial)
-    offset = jnp.asarray(found.start())
-    unit = jnp.asarray(BINARY_UNIT if family == "binary" else min(COUNT_UNIT, sd / max(mean, 1e-6)))
-    weight = found.working(jnp.asarray(mean), offset, jnp.zeros(())).weight
-    return Link(found, offset, unit, 1.0 / (unit * jnp.sqrt(weight)))
 
 
 def observed(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> Observed:
@@ -107,7 +47,7 @@ def observed(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> O
     shared, own, dispersion = latent(evidence, about, rows, weights)
     outcome = link.family.seen(rows.outcome)
     near = (link.family.near(outcome) - link.offset) / link.unit
-    point = jnp.where(about["known"] > 0.5, _near(link, shared + own), near)
+    point = jnp.where(about["known"] > 0.5, link.near(shared + own), near)
     found = link.observed(outcome, point, dispersion)
     if rows.least:
         # Where the curve is steep, few people may tell more of it than all others together.
@@ -141,7 +81,7 @@ def latent(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> Lat
 
     def step(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
         shift, own = state
-        target, variance = link.observed(outcome, _near(link, shared + arms @ shift + own), dispersion)
+        target, variance = link.observed(outcome, link.near(shared + arms @ shift + own), dispersion)
         known = jnp.concatenate([arms, (target - shared)[:, None]], axis=1)
         solved = _solved(covariance, variance, weights, known)
         information, score = arms.T @ solved[:, :2], arms.T @ solved[:, 2]
@@ -164,10 +104,6 @@ def _solved(covariance: Array, variance: Array, weights: Array, columns: Array) 
 
 def _times(covariance: Array, values: Array) -> Float[Array, " n"]:
     return covariance * values if covariance.ndim == 1 else covariance @ values
-
-
-def _near(link: Link, latent: Array) -> Array:
-    return jnp.clip(latent, -FURTHEST / link.unit, FURTHEST / link.unit)
 
 
 def _short(link: Link, change: Array) -> Array:
