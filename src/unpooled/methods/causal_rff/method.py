@@ -58,7 +58,7 @@ class CausalRFFMethod:
     Settings = CausalRFFSettings
     Context = CausalRFFContext
     takes_incomplete = False
-    takes_weights = False
+    takes_weights = True
     takes_clusters = False
 
     def context(self, settings: CausalRFFSettings, scaling: Scaling, seed: int) -> CausalRFFContext:

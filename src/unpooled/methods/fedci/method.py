@@ -46,7 +46,7 @@ class FedCIMethod:
     Settings = FedCISettings
     Context = FedCIContext
     takes_incomplete = False
-    takes_weights = False
+    takes_weights = True
     takes_clusters = False
 
     def context(self, settings: FedCISettings, scaling: Scaling, seed: int) -> FedCIContext:

@@ -38,7 +38,7 @@ ABOUT: Bounds = {"known": (0.0, 1.0), "dispersion": (0.0, 100.0)}
 
 
 def observed(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> Observed:
-    """The working response of a site's rows about the point of expansion, found from rows with weight 1.
+    """The working response of a site's rows about the point of expansion, found from the rows in use.
 
     Before any weights are known, the point is near the outcomes themselves.
     """
@@ -51,8 +51,8 @@ def observed(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> O
     found = link.observed(outcome, point, dispersion)
     if rows.least:
         # Where the curve is steep, few people may tell more of it than all others together.
-        precision = capped(jnp.where(weights > 0.0, 1.0 / found.variance, 0.0), rows.least)
-        found = found._replace(variance=jnp.where(precision > 0.0, 1.0 / precision, found.variance))
+        precision = capped(weights / found.variance, rows.least)
+        found = found._replace(variance=jnp.where(precision > 0.0, weights / precision, found.variance))
     return jax.lax.stop_gradient(found)
 
 
@@ -86,7 +86,7 @@ def latent(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> Lat
         solved = _solved(covariance, variance, weights, known)
         information, score = arms.T @ solved[:, :2], arms.T @ solved[:, 2]
         moved = root @ jnp.linalg.solve(jnp.eye(2) + root.T @ information @ root, root.T @ score)
-        moved_own = _times(covariance, solved[:, 2] - solved[:, :2] @ moved)
+        moved_own = _times(covariance, weights, solved[:, 2] - solved[:, :2] @ moved)
         return shift + _short(link, moved - shift), own + _short(link, moved_own - own)
 
     shift, own = jax.lax.fori_loop(0, STEPS, step, (jnp.zeros(2), jnp.zeros_like(shared)))
@@ -94,16 +94,24 @@ def latent(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> Lat
 
 
 def _solved(covariance: Array, variance: Array, weights: Array, columns: Array) -> Float[Array, "n k"]:
-    """(remainder + noise)⁻¹·columns of the rows with weight 1; zeros for the others."""
+    """(remainder + noise)⁻¹·columns of the rows in use; zeros for the others."""
     if covariance.ndim == 1:
         return columns * (weights / (covariance + variance))[:, None]
     used = weights > 0.0
-    inner = jnp.where(used[:, None] & used, covariance, 0.0) + jnp.diag(jnp.where(used, variance, 1.0))
+    inner = jnp.where(used[:, None] & used, covariance, 0.0) + jnp.diag(shared_noise(variance, weights))
     return jsl.cho_solve((jnp.linalg.cholesky(inner), True), columns * used[:, None])
 
 
-def _times(covariance: Array, values: Array) -> Float[Array, " n"]:
-    return covariance * values if covariance.ndim == 1 else covariance @ values
+def _times(covariance: Array, weights: Array, values: Array) -> Float[Array, " n"]:
+    if covariance.ndim == 1:  # each of the people for whom a person counts has a remainder of their own
+        return covariance * values / jnp.where(weights > 0.0, weights, 1.0)
+    return covariance @ values
+
+
+def shared_noise(variance: Array, weights: Array) -> Float[Array, " n"]:
+    """σ²/w: the variance of the noise of w observations of one remainder; 1 for rows that are not in use."""
+    used = weights > 0.0
+    return jnp.where(used, variance / jnp.where(used, weights, 1.0), 1.0)
 
 
 def _short(link: Link, change: Array) -> Array:

@@ -218,7 +218,8 @@ def _cells(
     if cells.binary:
         # Given Pólya–Gamma weights the logit likelihood is Gaussian (Polson, Scott & Windle 2013).
         people: Any = np.asarray(counted.people)
-        drawn = random_polyagamma(np.maximum(people, 1.0), logit, random_state=rng)
+        some: Any = np.where(people > 0, people, 1.0)
+        drawn = random_polyagamma(some, logit, random_state=rng)
         weight = np.where(people > 0, drawn, 0.0)
     keys, tight = key_data(rng, len(weight)), None
     if cells.link is not None:
