@@ -23,7 +23,7 @@ from unpooled.methods.fedci.latent import latent_of_people, latent_of_rows
 from unpooled.methods.fedci.model import Kernel, Projection
 from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence
 from unpooled.methods.fedci.subsample import KEPT, drawn
-from unpooled.methods.fedci.working_response import link_of
+from unpooled.models.link import link_of
 from unpooled.models.outcome_family import Gaussian, family_of
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows, make_rows
@@ -207,18 +207,22 @@ def test_with_a_link_latent_functions_are_those_of_the_repeated_rows(kind: str) 
         np.testing.assert_allclose(first.std(axis=0), spread, rtol=0.1)
 
 
-@pytest.mark.parametrize("family", ["continuous", "binary"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_the_sums_of_causal_rff_are_those_of_the_repeated_rows(family: str) -> None:
     rng = np.random.default_rng(7)
     design = Design(jnp.asarray(rng.normal(size=(3, D))), jnp.arange(D), D)
-    kind = Gaussian() if family == "continuous" else family_of(family, 0.5, 0.5, link="logit")
+    outcome = OUTCOMES[family]
+    kind = family_of(family, outcome.mean(), outcome.std(), link="logit", counts="negative_binomial")
+    link = link_of(family, outcome.mean(), outcome.std()) if family == "count" else None
     coefficients = {
         "length": np.array(1.3),
         "common": 0.3 * rng.normal(size=(2, design.width)),
         "noise": np.array([0.5, 0.8]),
     }
+    if link is not None:
+        coefficients["dispersion"] = np.array([0.3, 0.6])
     own = {"site": 0.2 * rng.normal(size=(2, 1))}
-    regression = Regression(design, kind, 1, differ=True)
+    regression = Regression(design, kind, 1, differ=True, link=link)
     asked = Parameters(fixed={"fold": np.array(1), **coefficients}, per_site=own)
     same(*(told(regression, asked, each) for each in both(family)))
     columns, classes = ColumnKinds(jnp.array([0]), jnp.arange(1, D)), 3
@@ -234,16 +238,16 @@ def test_the_sums_of_causal_rff_are_those_of_the_repeated_rows(family: str) -> N
     expectation = Parameters(
         fixed={"views": views, "fold": np.array(1), "temper": np.ones(())}, per_site=by_site
     )
-    stage = Classes(columns, kind, drawn=False)
+    stage = Classes(columns, kind, drawn=False, link=link)
     same(*(told(stage, expectation, each) for each in both(family)))
-    drawn_once = Classes(columns, kind, drawn=True)
+    drawn_once = Classes(columns, kind, drawn=True, link=link)
     sampled = Parameters(
         fixed={"views": views, "fold": np.array(-1), "key": jax.random.key_data(jax.random.key(3))},
         per_site=by_site,
     )
     people = told(drawn_once, sampled, rows(family, weight=WEIGHT)).per_site["people"]
     np.testing.assert_allclose(people.sum(axis=1), np.stack([1 - TREATMENT, TREATMENT]) @ WEIGHT)
-    models = (RegressionModel(design, kind), ClassModel(columns, kind))
+    models = (RegressionModel(design, kind, link), ClassModel(columns, kind, link))
     draws = (coefficients, views), (own, by_site)
     shared, at_site = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], 4, axis=0), draws)
     question = Parameters(fixed={"fold": np.array(1), "draws": shared}, per_site={"draws": at_site})

@@ -176,7 +176,8 @@ def _of_counts(
     point = link.near(point)
     predictor = link.predictor(point)
     found = link.observed(outcome, point, dispersion)
-    weight = capped(use / found.variance, least)
+    # Of one person: people with sampling weights are capped by how much they count, and then count as often.
+    weight = jnp.where(use > 0.0, capped(use / found.variance, least) / jnp.where(use > 0.0, use, 1.0), 0.0)
     response = weight * found.outcome
     log = link.family.log_density(outcome, predictor, dispersion)
     level = log - (response - weight * point) * point - 0.5 * weight * point**2
