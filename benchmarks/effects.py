@@ -5,14 +5,18 @@
     python benchmarks/effects.py lalonde [--only AIPW] [--sample randomised survey]
     python benchmarks/effects.py subgroups [--replicates 200] [--fedci 20]
     python benchmarks/effects.py risks [--replicates 40] [--outcome common rare count] [--family NAME]
+                                       [--method CausalRFF] [--confounding observed latent]
+    python benchmarks/effects.py transport [--replicates 40] [--only AIPW FedCI] [--shift 0 0.3]
 
 `ratios`: a simulated study with a 0/1 outcome, beside g-computation by `statsmodels` with a bootstrap on the
 stacked table; then the coverage over replicates. `nnt`: death by 1992 in NHEFS, and quitting smoking.
 `lalonde`: the effect of a training programme on the earnings of those who took part, from the randomised
 sample of Dehejia and Wahba, and with the controls replaced by people of a survey. `subgroups`: coverage of
 intervals of subgroups, size of the test that they are equal, federated and stacked. `risks`: coverage of
-FedCI's intervals of people's effects by fifths of their risk without treatment, for outcomes that are common,
-rare, or counts. The real data come with the package `causaldata`. Numbers in brackets are Monte Carlo errors.
+FedCI's or CausalRFF's intervals of people's effects by fifths of their risk without treatment, for outcomes
+that are common, rare, or counts. `transport`: coverage of the average effect in a population elsewhere, from
+a table of its people and from its means and sds. The real data come with the package `causaldata`. Numbers in
+brackets are Monte Carlo errors.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Callable, Iterable
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -314,8 +319,27 @@ def study_of_risks(outcome: str, seed: int, people: int = 300) -> tuple[Tables, 
     return tables, np.concatenate(means), shifts
 
 
+Fitted = up.FedCI | up.CausalRFF
+
+
+def outcomes_below_0(model: Fitted, tables: Tables) -> np.ndarray:
+    """Whether draws of people's effects imply that the outcome in their other arm is below 0."""
+    found = []
+    for site, table in tables.items():
+        sign, seen = 2.0 * table["w"].to_numpy() - 1.0, table["y"].to_numpy()
+        found.append(seen - sign * model.ite_draws(site) < -1e-9)
+    return np.concatenate(found, axis=1)
+
+
+def fitted(asked: argparse.Namespace, confounding: str | None, study: up.Study, tables: Tables) -> Fitted:
+    if asked.method == "FedCI":
+        return up.FedCI().fit(study, tables)
+    return up.CausalRFF(confounding=confounding).fit(study, tables)
+
+
 def risks(asked: argparse.Namespace) -> None:
-    for outcome in asked.outcome:
+    candidates = asked.confounding if asked.method == "CausalRFF" else [None]
+    for outcome, confounding in product(asked.outcome, candidates):
         family = asked.family or ("count" if outcome == "count" else "binary")
         study = up.Study(treatment="w", outcome="y", covariates=["a", "b", "flag"], family=family)
         large = drawn(LARGE // 5, 1, np.random.default_rng(0))
@@ -323,29 +347,98 @@ def risks(asked: argparse.Namespace) -> None:
         for one in range(asked.replicates):
             tables, means, shifts = study_of_risks(outcome, asked.first + one)
             events.append(np.mean([table["y"].mean() for table in tables.values()]))
-            model = up.FedCI().fit(study, tables)
-            draws = [model.effect_draws(table, site=site) for site, table in tables.items()]
-            lower, upper = np.quantile(np.concatenate(draws, axis=1), [0.025, 0.975], axis=0)
+            model = fitted(asked, confounding, study, tables)
+            draws = np.concatenate(
+                [model.effect_draws(table, site=site) for site, table in tables.items()], axis=1
+            )
+            lower, upper = np.quantile(draws, [0.025, 0.975], axis=0)
             truth = means[:, 1] - means[:, 0]
             fifth = np.argsort(np.argsort(means[:, 0])) * 5 // len(means)
             covered = covers(lower, upper, truth)
-            everybody = np.mean([np.diff(means_of(large, shift, outcome)).mean() for shift in shifts])
+            both = np.mean([means_of(large, shift, outcome).mean(axis=0) for shift in shifts], axis=0)
             below, above = model.ate_interval()
             outside = (lower < -1.0) | (upper > 1.0) if outcome != "count" else np.zeros(1)
             arm_means = model.mean_draws()
+            ratio = model.effects("everybody").droplevel("group").loc["ratio"]
             rows.append(
                 {f"fifth {place + 1}": covered[fifth == place].mean() for place in range(5)}
-                | {"all people": covered.mean(), "average": below <= everybody <= above}
+                | {"all people": covered.mean(), "average": below <= both[1] - both[0] <= above}
+                | {"ratio": ratio["lower"] <= both[1] / both[0] <= ratio["upper"]}
                 | {"CATE width": np.mean(upper - lower), "average's width": above - below}
-                | {"average's error": model.ate() - everybody, "intervals beyond ±1": outside.mean()}
+                | {"root PEHE": np.sqrt(np.mean((draws.mean(axis=0) - truth) ** 2))}
+                | {"average's error": model.ate() - (both[1] - both[0]), "beyond ±1": outside.mean()}
                 | {"arm means below 0": np.mean(arm_means < 0.0)}
+                | {"individual effects impossible": np.mean(outcomes_below_0(model, tables))}
             )
-        table = pd.DataFrame(rows)
-        print(f"{outcome}, family {family}, {len(table)} replicates, mean outcome {np.mean(events):.3f}")
+        table, name = pd.DataFrame(rows), " ".join(filter(None, (asked.method, confounding)))
+        print(f"{name}, {outcome}, family {family}, {len(table)} replicates, mean {np.mean(events):.3f}")
         print("  ", "  ".join(f"{name} {share(table[name])}" for name in table), flush=True)
 
 
-PARTS = {"ratios": ratios, "nnt": nnt, "lalonde": lalonde, "subgroups": subgroups, "risks": risks}
+# --------------------------------------------------------------------------- elsewhere
+
+PLACES = [-0.4, -0.2, 0.0, 0.2, 0.4]
+"""Means of `a` at the sites."""
+ELSEWHERE = {"a": (0.8, 0.8), "b": (-0.5, 1.0), "flag": 0.7}
+"""Means and sds of the population elsewhere, and the share of ones."""
+CURVES: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
+    "linear": lambda people: 1.0 + 0.5 * people["a"] + 0.3 * people["flag"],
+    "bent": lambda people: 1.0 + 0.8 * np.sin(1.5 * people["a"]) + 0.3 * people["flag"],
+}
+"""Effects of people at a site without a shift."""
+
+
+def people_elsewhere(count: int, rng: np.random.Generator) -> pd.DataFrame:
+    normal = {name: rng.normal(*ELSEWHERE[name], count) for name in ("a", "b")}
+    return pd.DataFrame({**normal, "flag": rng.binomial(1, ELSEWHERE["flag"], count)})
+
+
+def sites_that_differ(curve: str, shift: float, seed: int, people: int = 150) -> tuple[Tables, float]:
+    """The tables of five sites, with shifts of outcomes and effects, and the effect's shift elsewhere."""
+    rng, tables = np.random.default_rng(seed), {}
+    for site, place in enumerate(PLACES):
+        a, b, noise = rng.normal(size=(3, people))
+        table = pd.DataFrame({"a": a + place, "b": b, "flag": rng.integers(0, 2, people)})
+        arm = (rng.random(people) < expit(0.6 * table["a"] - 0.4 * table["b"])).astype(int)
+        level, more = shift * rng.normal(size=2)
+        effect = CURVES[curve](table) + more
+        y = 0.5 * table["a"] + 0.3 * table["b"] ** 2 + level + arm * effect + noise
+        tables[f"site{site}"] = table.assign(w=arm, y=y)
+    return tables, shift * float(rng.normal())
+
+
+def transport(asked: argparse.Namespace) -> None:
+    study = up.Study(treatment="w", outcome="y", covariates=["a", "b", "flag"])
+    everybody = people_elsewhere(LARGE, np.random.default_rng(0))
+    for curve, shift in product(CURVES, asked.shift):
+        average = float(CURVES[curve](everybody).mean())
+        here: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+        for one in range(asked.replicates):
+            tables, own = sites_that_differ(curve, shift, asked.first + one)
+            sample = people_elsewhere(300, np.random.default_rng([asked.first + one, 1]))
+            for name in asked.only:
+                model = ESTIMATORS[name]().fit(study, tables)
+                ways = {"table": model.transport(sample), "moments": model.transport_to_moments(ELSEWHERE)}
+                for way, found in ways.items():
+                    lower, upper = found.ate_interval()
+                    covered = lower <= average + own <= upper
+                    here.setdefault((name, way), []).append(
+                        (found.ate() - average - own, covered, upper - lower)
+                    )
+        for (name, way), rows in here.items():
+            error, covered, width = np.array(rows, float).T
+            print(
+                f"{curve}, site shifts {shift:g}, {name}, {way}, {len(rows)} replicates:",
+                f"error {share(error)}  rmse {np.sqrt(np.mean(error**2)):.3f}",
+                f" covered {share(covered)}  width {share(width)}",
+                flush=True,
+            )
+
+
+PARTS = {
+    "ratios": ratios, "nnt": nnt, "lalonde": lalonde, "subgroups": subgroups, "risks": risks,
+    "transport": transport,
+}  # fmt: skip
 
 
 def main() -> None:
@@ -362,7 +455,12 @@ def main() -> None:
         "--sample", nargs="*", choices=["randomised", "survey"], default=["randomised", "survey"]
     )
     parser.add_argument("--outcome", nargs="*", choices=["common", "rare", "count"], default=["common"])
+    parser.add_argument("--method", choices=["FedCI", "CausalRFF"], default="FedCI")
+    parser.add_argument(
+        "--confounding", nargs="*", choices=["auto", "observed", "latent"], default=["observed"]
+    )
     parser.add_argument("--family", choices=["continuous", "binary", "count"])
+    parser.add_argument("--shift", nargs="*", type=float, default=[0.0, 0.3], help="sd of the sites' shifts")
     asked = parser.parse_args()
     warnings.simplefilter("ignore", FailedCheckWarning)
     PARTS[asked.part](asked)

@@ -16,7 +16,8 @@ from unpooled.maths.linear_algebra import unpack
 from unpooled.methods.fedci.effects import GaussianProcessAverage
 from unpooled.methods.fedci.model import Projection
 from unpooled.methods.fedci.stages import FeatureEvidence
-from unpooled.methods.fedci.working_response import link_of, nothing_known
+from unpooled.methods.fedci.working_response import nothing_known
+from unpooled.models.link import link_of
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows, make_rows
 

@@ -15,9 +15,11 @@ from playwright.sync_api import Page
 from tests.browser import checks
 from tests.browser.chromium import Seen
 
-from unpooled import CausalFI, CausalRFF, FedCI, Study
+from unpooled import AIPW, CausalFI, CausalRFF, FedCI, Study, policy
 from unpooled.estimators.base import Estimator
 from unpooled.report import write_results
+from unpooled.report.folder import finite, read_result, write_policy, write_report
+from unpooled.report.policy import policy_content
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +49,7 @@ def tables(gaps: bool) -> dict[str, pd.DataFrame]:
     params=[pytest.param(name, marks=[pytest.mark.thorough] * (name in LONG)) for name in METHODS],
 )
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page in a results folder."""
+    """The page in a results folder; whom to treat is part of it if there are no gaps."""
     gaps = request.param == "causal_fi"
     columns = {"covariates": ["age"], "incomplete": ["bmi"]} if gaps else {"covariates": ["age", "bmi"]}
     groups = {"age": [0, 60], "older": "age >= 65"}
@@ -55,7 +57,12 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         treatment="w", outcome="y", **columns, units={"y": "mmHg"}, subgroups=groups, diagnostics=True
     )
     model = METHODS[request.param]().fit(study, tables(gaps))
-    return write_results(model, tmp_path_factory.mktemp(request.param) / "results") / "report.html"
+    folder = write_results(model, tmp_path_factory.mktemp(request.param) / "results")
+    if not gaps:
+        found = policy(AIPW(draws=20), study, tables(gaps))
+        write_policy(finite(policy_content(found)), folder)
+        write_report(model, read_result(folder), folder)
+    return folder / "report.html"
 
 
 def known(report: Path) -> dict[str, Any]:
@@ -86,6 +93,8 @@ def test_every_number_is_that_of_the_json(report: Path, page: Page) -> None:
         "diagnostics/comparators/0/lower",
         "cost/rounds",
     } <= set(paths)
+    whom = {"policy/fifths/4/share", "policy/policies/1/over_nobody/lower", "policy/last_minus_first/upper"}
+    assert (whom <= set(paths)) == ("causal_fi" not in str(report))
 
 
 def test_it_fits_a_desk_and_a_phone(report: Path, page: Page) -> None:

@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from oracle.world import SIZES
+from oracle.world import SIZES, STUDY, frames
 from unpooled.disclosure.limits import NONE
 from unpooled.engines.in_process import InProcess, open_sites
 from unpooled.engines.pipes import PipeTransport
@@ -65,16 +66,34 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 """A name, the method, and settings that make it quick."""
+OF_COUNTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "causal_rff, counts": CASES["causal_rff"],
+    "causal_rff, observed, counts": CASES["causal_rff, observed"],
+}
+"""The same where the outcome is a count."""
 SLOWEST = {
     "fedci",
     "fedci, variational",
     "causal_rff",
     "causal_rff, gaussian",
     "causal_rff, transfer",
+    "causal_rff, counts",
     "aipw, weights",
     "super_learner",
 }
 """Those that compile for long: three site processes would each do so again."""
+
+
+def study_of(case: str) -> Study:
+    family = "count" if case in OF_COUNTS else "auto"
+    return STUDY.with_changes(columns={**STUDY.columns.model_dump(), "family": family})
+
+
+def tables_of(case: str) -> dict[str, pd.DataFrame]:
+    tables = frames()
+    if case not in OF_COUNTS:
+        return tables
+    return {name: table.assign(y=np.round(np.exp(0.8 + 0.4 * table["y"]))) for name, table in tables.items()}
 
 
 def in_process(study: Study, tables: Mapping[str, pd.DataFrame]) -> Engine:

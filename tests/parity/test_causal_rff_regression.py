@@ -38,14 +38,14 @@ def _of_a_site(shape: Outline, width: int, variances: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("width", [1, ALL], ids=["offsets", "deviations"])
 def test_one_site_is_a_plain_bayesian_regression(width: int) -> None:
-    shape = outline(DESIGN, width, differ=True, binary=False)
+    shape = outline(DESIGN, width, differ=True, family="continuous")
     found = _coefficients(TABLES[:1], shape, width, VARIANCES)
     expected = fitted(TABLES[0], _of_a_site(shape, width, VARIANCES), NOISE)
     np.testing.assert_allclose(found[0], expected, rtol=1e-9, atol=1e-10)
 
 
 def test_without_site_terms_many_sites_are_the_pooled_fit() -> None:
-    shape = outline(DESIGN, 1, differ=False, binary=False)
+    shape = outline(DESIGN, 1, differ=False, family="continuous")
     apart, together = (
         find_mode(PartlyShared(shape), sums_of(tables, 1)) for tables in (TABLES, [stack(TABLES)])
     )
@@ -58,7 +58,7 @@ def test_without_site_terms_many_sites_are_the_pooled_fit() -> None:
 
 
 def test_deviations_without_bounds_are_separate_fits() -> None:
-    shape, variances = outline(DESIGN, ALL, differ=True, binary=False), VARIANCES.copy()
+    shape, variances = outline(DESIGN, ALL, differ=True, family="continuous"), VARIANCES.copy()
     variances[5:11] = 1e7
     found = _coefficients(TABLES, shape, ALL, variances)
     for mine, table in zip(found, TABLES, strict=True):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from oracle import negative_binomial as oracle
-from unpooled.methods.causal_fi.dispersion import LEAST, MOST, POINTS, draw_dispersion, log_densities
+from unpooled.models.dispersion import LEAST, MOST, POINTS, draw_dispersion, log_densities
 from unpooled.models.outcome_family import NegativeBinomial, Poisson, individual_effect
 from unpooled.protocol.rows import make_rows
 

@@ -18,7 +18,8 @@ from unpooled.methods.fedci.latent import latent_of_people, latent_of_rows
 from unpooled.methods.fedci.model import INTERCEPT_SD, Kernel, Projection
 from unpooled.methods.fedci.posterior import Posterior
 from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence
-from unpooled.methods.fedci.working_response import Link, link_of, nothing_known
+from unpooled.methods.fedci.working_response import nothing_known
+from unpooled.models.link import Link, link_of
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows, make_rows

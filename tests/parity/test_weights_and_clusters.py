@@ -279,14 +279,19 @@ def test_everybody_must_have_a_cluster() -> None:
 
 
 @pytest.mark.parametrize("name", ["fedci", "causal_rff", "causal_fi"])
-def test_methods_that_would_ignore_weights_or_clusters_refuse_them_by_name(name: str) -> None:
-    asked = study(weight="weight", cluster="ward", method={"name": name})
-    with pytest.raises(StudyError) as raised:
+def test_methods_without_errors_by_cluster_refuse_clusters_and_say_which_method_has_them(name: str) -> None:
+    asked = study(cluster="ward", method={"name": name})
+    with pytest.raises(StudyError, match=f"'{name}' takes people as independent") as raised:
         open_sites(asked, tables(), NONE)
-    assert [name in one.expected for one in raised.value.problems] == [True, True]
-    assert ["weight" in raised.value.problems[0].found, "ward" in raised.value.problems[1].found] == [
-        True
-    ] * 2
+    (problem,) = raised.value.problems
+    assert "ward" in problem.found
+    assert "aipw" in (problem.remedy or "")
+
+
+def test_a_method_that_would_ignore_weights_refuses_them_by_name() -> None:
+    asked = study(weight="weight", method={"name": "causal_fi"})
+    with pytest.raises(StudyError, match="'causal_fi' does not support sampling weights"):
+        open_sites(asked, tables(), NONE)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from unpooled.cli.dedupe import dedupe
 from unpooled.cli.demo import demo
 from unpooled.cli.new import new
 from unpooled.cli.plan import plan
+from unpooled.cli.policy import policy
 from unpooled.cli.refute import refute
 from unpooled.cli.rehearse import rehearse
 from unpooled.cli.report import report
@@ -24,6 +25,7 @@ from unpooled.cli.run import run
 from unpooled.cli.sensitivity import sensitivity
 from unpooled.cli.simulate import simulate
 from unpooled.cli.site import app as site
+from unpooled.cli.transport import transport
 from unpooled.errors import FailedCheckWarning
 
 app = typer.Typer(
@@ -33,7 +35,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they show local variables, which may hold rows
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, new, check, plan, dedupe, run, report, audit, refute, sensitivity, rehearse, simulate):
+for command in (
+    demo, new, check, plan, dedupe, run, report, audit, refute, policy, transport, sensitivity, rehearse,
+    simulate,
+):  # fmt: skip
     app.command()(command)
 for group, name in ((coordinator, "coordinator"), (site, "site"), (benchmark, "benchmark")):
     app.add_typer(group, name=name)

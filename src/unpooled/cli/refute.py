@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unpooled.cli.errors import reporting_errors
+from unpooled.cli.finished import finished_model, refuse_to_overwrite, tables_of
 from unpooled.cli.options import Debug, Json, Quiet
 
 if TYPE_CHECKING:
-    from unpooled.estimators import Estimator
     from unpooled.estimators.robustness.refute import Refutation
     from unpooled.report.json_types import RefutationContent
-    from unpooled.study import Study
 
 
 def refute(
@@ -48,9 +47,13 @@ def refute(
         from unpooled.cli.progress import ProgressDisplay
         from unpooled.estimators.robustness.refute import refute
         from unpooled.report.folder import read_result, write_report
-        from unpooled.report.robustness import write_refutation
+        from unpooled.report.robustness import FILES, write_refutation
+        from unpooled.study import read_study
 
-        model, study = _finished(results)
+        model = finished_model(results, "refute")
+        refuse_to_overwrite(results, FILES)
+        tables_of(results, model, "refitting a study")
+        study = read_study(results / "study.toml")
         names = [name.strip() for words in tests or [] for name in words.split(",") if name.strip()]
         show = not (quiet or json)
         tell = partial(typer.echo, err=True) if show else None
@@ -64,38 +67,6 @@ def refute(
         write_refutation(content, found.table, study, results)
         write_report(model, read_result(results), results)  # the report includes the checks
         _tell(found, content, results, as_json=json, quiet=quiet)
-
-
-def _finished(folder: Path) -> tuple[Estimator, Study]:
-    """The fitted model and its study, or an error before anything is fitted."""
-    from unpooled.errors import ResultsError
-    from unpooled.estimators import load
-    from unpooled.report.results import RESULT
-    from unpooled.report.robustness import FILES
-    from unpooled.study import read_study
-
-    if not (folder / RESULT).is_file():
-        raise ResultsError(
-            "refute needs the folder of a finished study",
-            found=f"no {RESULT} in {folder}",
-            remedy="give the folder written by `unpooled run study.toml --output …`, or run the study first",
-        )
-    there = [name for name in FILES if (folder / name).exists()]
-    if there:
-        raise ResultsError(
-            "existing results are never overwritten",
-            found=f"{', '.join(there)} in {folder}",
-            remedy="move or delete these files first",
-        )
-    study, model = read_study(folder / "study.toml"), load(folder / "model")
-    absent = [site for site in model.result_.sites if site not in study.sites]
-    if absent:
-        raise ResultsError(
-            "refitting a study needs the tables of all its sites",
-            found=f"study.toml in {folder} has no table of: {', '.join(absent)}",
-            remedy="if you may hold the tables, add [sites.NAME] with a path; otherwise, run it at each site",
-        )
-    return model, study
 
 
 def as_json(found: Refutation, folder: Path) -> RefutationContent:

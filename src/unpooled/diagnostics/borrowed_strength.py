@@ -31,7 +31,7 @@ def borrowed(diagnostics: Diagnostics, sites: Sequence[str]) -> pd.DataFrame | N
 
 
 def study_bounds(diagnostics: Diagnostics, context: object, counts: Sequence[int]) -> pd.DataFrame | None:
-    """Minimax lower bounds in standard units; None if the method has none.
+    """Minimax lower bounds in standard units; None if the method has none, and for counts.
 
     λ^{s,v} is the share that s borrows from v relative to the share from its own data. B is half the number
     of features (sines and cosines): those of the regression, or one per latent class.
@@ -40,7 +40,7 @@ def study_bounds(diagnostics: Diagnostics, context: object, counts: Sequence[int
 
     chosen = diagnostics.get("chosen")
     fit = diagnostics.get(chosen, {}) if isinstance(chosen, str) else {}
-    if "borrowed" not in fit or not isinstance(context, CausalRFFContext):
+    if "borrowed" not in fit or not isinstance(context, CausalRFFContext) or context.family == "count":
         return None
     shares = np.maximum(fit["borrowed"].values, 0.0)
     transfer = np.clip(shares / np.maximum(np.diagonal(shares)[:, None], 1e-12), 0.0, 1.0)

@@ -75,10 +75,16 @@ def capped(values: Float[Array, "*k n"], least: float) -> Float[Array, "*k n"]:
 def spread_out(
     values: Float[Array, "*k n"], present: Float[Array, " n"], least: float
 ) -> Float[Array, "*k n"]:
-    """Values whose deviations from their median are capped, so that no sum of them rests on few people."""
+    """Values whose deviations from their median are capped, so that no sum of them rests on few people.
+
+    A deviation counts `present` times: people's weights if the values are summed, and the roots of their
+    weights if it is the squares. It is 0 for people who are not summed.
+    """
     if not least:
         return values
     centre = jnp.nanmedian(jnp.where(present > 0.0, values, jnp.nan), axis=-1, keepdims=True)
     centre = jnp.where(jnp.any(present > 0.0), centre, 0.0)  # an arm may be empty
-    deviation = jnp.where(present > 0.0, values - centre, 0.0)
-    return centre + jnp.sign(deviation) * capped(jnp.abs(deviation), least)
+    counted = jnp.where(present > 0.0, present * (values - centre), 0.0)
+    return centre + jnp.sign(counted) * capped(jnp.abs(counted), least) / jnp.where(
+        present > 0.0, present, 1.0
+    )

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -37,6 +37,9 @@ from unpooled.protocol.engine import RemoteSites
 from unpooled.site.effects import conditional_effects, conformal_interval, individual_effects
 from unpooled.site.site import Site
 from unpooled.study import Study
+
+if TYPE_CHECKING:
+    from unpooled.estimators.policy.policy import Policy
 
 
 class Estimator(Subgroups):
@@ -474,13 +477,15 @@ class Estimator(Subgroups):
         """
         return self._fitted().save(Path(folder))
 
-    def report(self, path: Path | str) -> Path:
+    def report(self, path: Path | str, *, policy: Policy | None = None) -> Path:
         """Write the report: results, figures, checks, and what left each site.
 
         Parameters
         ----------
         path : path
             The HTML file to write. It is self-contained.
+        policy : Policy, optional
+            The result of `unpooled.policy`, for a section on whom to treat.
 
         Returns
         -------
@@ -489,7 +494,7 @@ class Estimator(Subgroups):
         """
         self._fitted()
         # The report stands above the estimators, so it is looked up by name.
-        return import_module("unpooled.report.results").write_report_alone(self, Path(path))
+        return import_module("unpooled.report.results").write_report_alone(self, Path(path), policy)
 
     def attach(self, sites: Mapping[str, Table] | None = None, *, limits: Limits = NONE) -> Self:
         """Give a loaded model the tables of its sites, which `effect` and `ite` need.

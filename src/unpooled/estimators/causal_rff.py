@@ -175,11 +175,18 @@ class CausalRFF(Estimator):
         Raises
         ------
         StudyError
-            If the chosen model is the Gaussian latent confounder, which has no shares.
+            If the chosen model is the Gaussian latent confounder, which has no shares, or if the outcome is a
+            count.
         """
         result = self._fitted()
         found = study_bounds(result.fit_diagnostics, result.context, result.counts)
         if found is None:
+            if getattr(result.context, "family", "") == "count":
+                raise StudyError(
+                    "the bounds concern continuous and 0/1 outcomes",
+                    found=f"the outcome '{result.study.columns.outcome}' is a count",
+                    remedy="use the bounds of a study with family = 'continuous', or go without",
+                )
             raise _no_shares(result.fit_diagnostics)
         return found
 

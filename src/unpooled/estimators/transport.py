@@ -20,6 +20,7 @@ from unpooled.maths.linear_algebra import one_blas_thread
 from unpooled.maths.streams import stream
 from unpooled.methods import method as methods
 from unpooled.methods.method import Transports
+from unpooled.methods.settings import MethodSettings
 from unpooled.protocol.records import Check
 from unpooled.protocol.rows import make_rows
 from unpooled.site.standard_units import standardise
@@ -32,6 +33,17 @@ OUTSIDE, RARE = 0.05, 0.001
 """Largest acceptable share of people who are further from the study's mean than a normal would put `RARE`."""
 MOST_SHAPE = 5.0
 """Skewness and kurtosis are clipped to this size, as at the sites."""
+MODIFIERS = (
+    "Whatever changes the effect and is distributed differently in the population is among the covariates, "
+    "which mean the same there as in the study."
+)
+SAMPLE = "The people of the table are a random sample of the population; the interval allows for that."
+WHOLE = "The people of the table are the whole population; the interval does not allow for others."
+WEIGHTS = (
+    "The moments are known exactly. Nothing but them sets the population apart from the study's people: what "
+    "they leave open, such as correlations and covariates without a moment, is as among these people, "
+    "weighted to have the moments."
+)
 
 
 @dataclass(frozen=True)
@@ -46,11 +58,14 @@ class Transported:
         The family of the outcome.
     checks : pandas.DataFrame
         Whether the population is covered by the people of the study; one row per check.
+    assumptions : tuple of str
+        What the effects in the population assume beyond those in the study, as sentences.
     """
 
     mean_draws: np.ndarray
     family: Family
     checks: pd.DataFrame
+    assumptions: tuple[str, ...]
 
     def ate(self) -> float:
         """Average treatment effect in the population.
@@ -102,7 +117,9 @@ def transported(result: StudyResult, people: Table, *, sample: bool) -> Transpor
     """The mean outcomes of people elsewhere, averaged draw by draw."""
     covariates = standard_covariates(result, people)
     mean = _averaged(result, covariates, np.ones(len(covariates)), sample=sample)
-    return Transported(mean, result.family, pd.DataFrame([asdict(_covered(covariates, result))]))
+    checks = pd.DataFrame([asdict(_covered(covariates, result))])
+    people_are = SAMPLE if sample else WHOLE
+    return Transported(mean, result.family, checks, (_site_elsewhere(result), MODIFIERS, people_are))
 
 
 EFFECTIVE = 0.1
@@ -139,7 +156,8 @@ def transported_to_moments(
         "as a share of these people. Below the threshold, a few people stand for the target, and the "
         "result depends on who they are.",
     )  # fmt: skip
-    return Transported(mean, result.family, pd.DataFrame([asdict(check)]))
+    assumptions = (_site_elsewhere(result), MODIFIERS, WEIGHTS)
+    return Transported(mean, result.family, pd.DataFrame([asdict(check)]), assumptions)
 
 
 def _averaged(result: StudyResult, covariates: np.ndarray, weight: np.ndarray, *, sample: bool) -> np.ndarray:
@@ -181,14 +199,7 @@ def standard_covariates(result: StudyResult, people: Table) -> np.ndarray:
 
 def _blocks(result: StudyResult, covariates: np.ndarray, moments: np.ndarray) -> Iterator[np.ndarray]:
     """Outcomes [K, people, 2] of some of the people at a time, at one and the same site."""
-    method = methods.find(result.study.method.name)
-    if not isinstance(method, Transports):
-        raise StudyError(
-            "the method must say how a site that took no part would differ",
-            found=f"'{result.study.method.name}', which does not",
-            remedy="use FedCI, or CausalRFF with confounding = 'observed'",
-        )
-    settings = methods.settings_of(method, result.study.method.settings)
+    method, settings = _method_of(result)
     distances = distances_of(moments, result)
     for place, start in enumerate(range(0, len(covariates), BLOCK)):
         part = covariates[start : start + BLOCK]
@@ -196,6 +207,22 @@ def _blocks(result: StudyResult, covariates: np.ndarray, moments: np.ndarray) ->
         rows = make_rows(part, nothing, nothing, fold=nothing, site=0)
         found = method.outcomes_elsewhere(settings, result.context, result.draws, rows, distances, place)
         yield found[:, : len(part)]
+
+
+def _method_of(result: StudyResult) -> tuple[Transports, MethodSettings]:
+    method = methods.find(result.study.method.name)
+    if not isinstance(method, Transports):
+        raise StudyError(
+            "the method must say how a site that took no part would differ",
+            found=f"'{result.study.method.name}', which does not",
+            remedy="use FedCI, or CausalRFF with confounding = 'observed'",
+        )
+    return method, methods.settings_of(method, result.study.method.settings)
+
+
+def _site_elsewhere(result: StudyResult) -> str:
+    method, settings = _method_of(result)
+    return method.elsewhere_words(settings)
 
 
 def moments_of(covariates: np.ndarray, result: StudyResult, weight: np.ndarray) -> np.ndarray:

@@ -143,6 +143,10 @@ class Transports(Protocol):
         """
         ...
 
+    def elsewhere_words(self, settings: Any) -> str:
+        """How a site that took no part is taken to differ from those that did, as a sentence."""
+        ...
+
 
 @runtime_checkable
 class Candidate(Protocol):

@@ -20,6 +20,7 @@ from unpooled.report import words
 from unpooled.report.json_types import (
     CostContent,
     DiagnosticsContent,
+    PolicyContent,
     RefutationContent,
     ReportContent,
     ReportCost,
@@ -37,6 +38,7 @@ def report_content(
     result: ResultContent,
     curves: pd.DataFrame | None,
     refutation: RefutationContent | None,
+    policy: PolicyContent | None,
 ) -> ReportContent:
     """The report's content, from a model, its result.json and the optional files of its results folder."""
     outcome = model.result_
@@ -78,6 +80,7 @@ def report_content(
         "missing": _missing(model, hidden),
         "e_value": _e_value(model, result),
         "refutation": refutation,
+        "policy": policy,
         "left": left(result["cost"].get("left", {})),
         "cost": _cost(result["cost"]),
         "limits": list(words.LIMITS),

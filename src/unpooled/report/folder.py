@@ -17,14 +17,15 @@ from unpooled.disclosure.private_files import replace_file, restrict
 from unpooled.errors import ResultsError
 from unpooled.estimators import Estimator
 from unpooled.report.content import report_content
-from unpooled.report.json_types import RefutationContent, ResultContent
+from unpooled.report.json_types import PolicyContent, RefutationContent, ResultContent
 from unpooled.report.page import page
 from unpooled.report.profiles import profiles
 from unpooled.report.report_figures import draw_report_figures
 from unpooled.study import Source, Study
 
 T = TypeVar("T")
-PAGE, NUMBERS, EFFECTS, REFUTATION = "report.html", "report.json", "effects.csv", "refutation.json"
+PAGE, NUMBERS, EFFECTS = "report.html", "report.json", "effects.csv"
+REFUTATION, POLICY = "refutation.json", "policy.json"
 
 
 def write_profiles(model: Estimator, folder: Path) -> None:
@@ -36,7 +37,7 @@ def write_profiles(model: Estimator, folder: Path) -> None:
 
 def write_report(model: Estimator, result: ResultContent, folder: Path) -> Path:
     """Write the report of a results folder; the same results always give the same files."""
-    content = finite(report_content(model, result, _profiles(folder / EFFECTS), _refutation(folder)))
+    content = finite(report_content(model, result, _profiles(folder / EFFECTS), *_added(folder)))
     figures = draw_report_figures(model, content, folder / "figures")
     write_json(content, folder / NUMBERS)
     replace_file(folder / PAGE, page(content, figures).encode())
@@ -44,9 +45,9 @@ def write_report(model: Estimator, result: ResultContent, folder: Path) -> Path:
     return folder / PAGE
 
 
-def report_alone(model: Estimator, result: ResultContent) -> str:
+def report_alone(model: Estimator, result: ResultContent, policy: PolicyContent | None) -> str:
     """The report of a model without a results folder, as HTML."""
-    content = finite(report_content(model, result, profiles(model), None))
+    content = finite(report_content(model, result, profiles(model), None, policy))
     return page(content, draw_report_figures(model, content, None))
 
 
@@ -60,6 +61,11 @@ def read_result(folder: Path) -> ResultContent:
             found=f"no readable result.json in {folder}",
             remedy="give the folder written by `unpooled run --output`, or finish the study with --resume",
         ) from None
+
+
+def write_policy(content: PolicyContent, folder: Path) -> None:
+    """Write policy.json, which a report of the folder then includes."""
+    write_json({key: part for key, part in content.items() if key != "folder"}, folder / POLICY)
 
 
 def write_json(content: Mapping[str, object], path: Path) -> None:
@@ -78,9 +84,13 @@ def _profiles(path: Path) -> pd.DataFrame | None:
     )
 
 
-def _refutation(folder: Path) -> RefutationContent | None:
-    path = folder / REFUTATION
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+def _added(folder: Path) -> tuple[RefutationContent | None, PolicyContent | None]:
+    """What `refute` and `policy` have added to the results."""
+    refutation, policy = (
+        json.loads((folder / name).read_text(encoding="utf-8")) if (folder / name).exists() else None
+        for name in (REFUTATION, POLICY)
+    )
+    return refutation, policy
 
 
 def finite(value: T) -> T:

@@ -1,4 +1,4 @@
-"""The content of the JSON files in a results folder: result.json, refutation.json and report.json.
+"""The content of the JSON files in a results folder: result, refutation, policy and report.json.
 
 Numbers that are not finite are null in the files. Tables are lists of rows, by column name.
 """
@@ -169,6 +169,61 @@ class RefutationContent(TypedDict):
     notes: list[str]
 
 
+class Interval(TypedDict):
+    """An estimate with its interval; null where it is withheld or does not exist."""
+
+    estimate: float | None
+    lower: float | None
+    upper: float | None
+
+
+class PolicyValue(TypedDict):
+    """What a policy of whom to treat is worth."""
+
+    policy: str
+    treated: float | None
+    """The share of people who are treated."""
+    outcome: Interval
+    """Their mean outcome, without the cost."""
+    over_nobody: Interval
+    over_everybody: Interval
+    note: str
+    """Why the numbers are withheld."""
+
+
+class Fifth(TypedDict):
+    """A fifth of the people, by predicted effect."""
+
+    fifth: int
+    share: float
+    predicted: float | None
+    effect: Interval
+    note: str
+
+
+class PolicyContent(TypedDict):
+    """policy.json: whom to treat. The folder is printed, but not in the file."""
+
+    folder: NotRequired[str]
+    method: str
+    """The method that predicts the effects."""
+    cost: float
+    larger_is_better: bool
+    outcome: str
+    unit: str
+    people: int
+    """The number of people who were valued."""
+    rule: str
+    rules: list[str]
+    """The rules that were valued, each found before its part of the people."""
+    policies: list[PolicyValue]
+    fifths: list[Fifth]
+    slope: Interval
+    slope_p_value: float | None
+    last_minus_first: Interval
+    last_minus_first_p_value: float | None
+
+
 class StudyCard(TypedDict):
     """What was estimated, and everything needed to repeat the study."""
 
@@ -270,6 +325,7 @@ class ReportContent(TypedDict):
     missing: Rows
     e_value: dict[str, float] | None
     refutation: RefutationContent | None
+    policy: PolicyContent | None
     left: list[SentByKind]
     cost: ReportCost
     limits: list[str]

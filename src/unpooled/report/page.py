@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from unpooled.report.json_types import ReportContent
 from unpooled.report.numbers import significant
+from unpooled.report.policy import calibration_sentence, policy_forms, policy_notes
 from unpooled.report.report_figures import MOST, ReportFigure
 from unpooled.report.words import effect_forms
 
@@ -31,6 +32,9 @@ def page(content: ReportContent, figures: dict[str, ReportFigure]) -> str:
 
     helpers = {"figures": figures, "most": MOST, "n": number, "data_url": _data_url}
     helpers["forms"] = effect_forms(content)
+    if (policy := content["policy"]) is not None:
+        helpers |= {"policy_forms": policy_forms(policy), "policy_notes": policy_notes(policy)}
+        helpers["policy_order"] = calibration_sentence(policy)
     return template.render(**content, **helpers)
 
 

@@ -218,9 +218,7 @@ def fifths(found: Sorted, *, ax: Axes | None = None) -> Axes:
         The axes with the figure.
     """
     slope = found.calibration().loc["slope"]
-    numbers = (f"{slope[name]:.2f}".replace("-", "−") for name in ("estimate", "lower", "upper"))
-    words = "calibration slope {} [{}, {}]".format(*numbers)
-    words = words if np.isfinite(slope["estimate"]) else "all predictions are equal"
+    words = fifths_figure.slope_words(*(float(slope[end]) for end in ("estimate", "lower", "upper")))
     return fifths_figure.fifths(found.sorted_effects(), words, outcome=found.outcome, unit=found.unit, ax=ax)
 
 

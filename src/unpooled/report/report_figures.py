@@ -36,6 +36,7 @@ from unpooled.report.figures import (
 from unpooled.report.figures.style import OutcomeName
 from unpooled.report.json_types import Answer, DiagnosticsContent, MainEstimate, ReportContent
 from unpooled.report.numbers import between, significant
+from unpooled.report.policy import calibration_sentence, draw_fifths, fifths_table
 from unpooled.study import ALL_SITES
 
 NAMED = 12
@@ -101,6 +102,9 @@ def _drawn(model: Estimator, content: ReportContent) -> Iterator[Drawn]:
     if content["diagnostics"] is not None:
         yield from _diagnostics(content["diagnostics"], content["answer"], on)
     yield from _profiles(content, on)
+    if (policy := content["policy"]) is not None:
+        text = f"Average effect in fifths of people, by predicted effect. {calibration_sentence(policy)}"
+        yield "fifths", draw_fifths(policy), fifths_table(policy), text
     if content["borrowed"] is not None:
         shares = pd.DataFrame(content["borrowed"]).set_index("site")
         ax = borrowed_strength.borrowed(shares)

@@ -25,12 +25,14 @@ from unpooled.disclosure.private_files import make_own_folder, replace_file, res
 from unpooled.disclosure.reveals import Cost, Line, cost, left
 from unpooled.errors import ResultsError
 from unpooled.estimators import Estimator
+from unpooled.estimators.policy.policy import Policy
 from unpooled.methods import method as methods
 from unpooled.methods.diagnostics import rounds as diagnostic_rounds
 from unpooled.report.content import records
 from unpooled.report.folder import finite, report_alone, study_file, write_json, write_profiles, write_report
 from unpooled.report.groups import group_effects, hidden_groups, subgroup_effects, subgroup_tests
 from unpooled.report.json_types import CostContent, MinimaxBound, ResultContent, SiteEffect
+from unpooled.report.policy import policy_content
 from unpooled.study import ALL_SITES
 
 CHECKPOINT, JOURNAL, RESULT = "checkpoint.msgpack", "journal.jsonl", "result.json"
@@ -164,10 +166,11 @@ def result(model: Estimator, lines: list[Line] | None = None) -> ResultContent:
     }
 
 
-def write_report_alone(model: Estimator, path: Path) -> Path:
+def write_report_alone(model: Estimator, path: Path, policy: Policy | None) -> Path:
     """Write the report of a model without a results folder, as one HTML file."""
     content = finite(result(model, _own_lines(model)))
-    path.write_text(report_alone(model, content), encoding="utf-8")
+    whom = None if policy is None else policy_content(policy)
+    path.write_text(report_alone(model, content, whom), encoding="utf-8")
     return path
 
 

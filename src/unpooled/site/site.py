@@ -346,13 +346,15 @@ def require_supported_columns(study: Study) -> None:
             raise StudyError(
                 f"the method '{study.method.name}' does not support sampling weights",
                 found=f"weight = '{columns.weight}'",
-                remedy="use aipw or meta_analysis, or leave out the weights",
+                remedy="use fedci, causal_rff, aipw or meta_analysis, or leave out the weights",
             )
     with problems.collected():
         if columns.cluster is not None and not method.takes_clusters:
             raise StudyError(
-                f"the method '{study.method.name}' takes people as independent, and has no errors by cluster",
+                f"the method '{study.method.name}' takes people as independent: its model has no term for "
+                "what people of a cluster share, without which its posterior would be too narrow",
                 found=f"cluster = '{columns.cluster}'",
-                remedy="leave out `cluster`; intervals are too narrow then if people of a cluster are alike",
+                remedy="use aipw or meta_analysis, whose errors are by cluster; or leave out `cluster`, and "
+                "know that intervals are too narrow if people of a cluster are alike",
             )
     problems.raise_all()

@@ -39,8 +39,22 @@ def test_methods_that_compare_within_sites_name_these_sites() -> None:
     for model in (MetaAnalysis(), AIPW(), AIPW(estimator="ipw"), AIPW(estimator="difference")):
         with pytest.raises(DataError, match="only controls at 'north' and 'south'"):
             model.fit(STUDY, HISTORICAL)
-    with pytest.raises(DataError, match="site_terms = 'none'"):
+    with pytest.raises(DataError, match=r"site_terms = 'none'.* With an intercept for each site"):
         AIPW().fit(STUDY, HISTORICAL)
+
+
+@pytest.mark.parametrize("estimator", ["ipw", "difference"])
+def test_means_within_sites_say_what_can_predict_the_arm_that_a_site_lacks(estimator: str) -> None:
+    """Regressions in common are no way out for them: what is advised is AIPW, which accepts these sites."""
+    own = AIPW(estimator=estimator, site_terms="none")
+    with pytest.raises(DataError) as refused:
+        own.fit(STUDY, HISTORICAL)
+    assert "estimator = 'aipw' with site_terms = 'none'" in refused.value.remedy
+    assert f"'{estimator}' has no such regressions" in refused.value.remedy
+    study = STUDY.with_changes(
+        method={"name": "aipw", "estimator": "aipw", "site_terms": "none"}, diagnostics=False
+    )
+    assert "outcomes do not depend on the site" in preview(study, HISTORICAL).one_arm[0].words
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def policy_of(parts: list[list[People]], cuts: np.ndarray, *, larger: bool = Tru
     """The policy of parts, each with the people of some sites."""
     sign = 1.0 if larger else -1.0
     found = [of.over_sites([of.site_sums(one, cuts, cost=COST, sign=sign) for one in part]) for part in parts]
-    return Policy(COST, larger, "", (), 0, "y", "", _parts=tuple(found))
+    return Policy(COST, larger, "", (), 0, "y", "", "aipw", tuple(found))
 
 
 def clusters_of(part: list[People]) -> dict[tuple[int, int], list[tuple[People, int]]]:

@@ -57,7 +57,7 @@ def test_an_honest_run_stays_within_its_budget_and_bounds(case: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["binary", "count"])
-@pytest.mark.parametrize("case", ["fedci", "aipw", "meta_analysis"])
+@pytest.mark.parametrize("case", ["fedci", "aipw", "meta_analysis", "causal_rff", "causal_rff, observed"])
 def test_so_does_one_of_other_outcomes(case: str, family: str) -> None:
     """Their stages, and the parameters of these, are others."""
     name, values = CASES[case]

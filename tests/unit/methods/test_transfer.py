@@ -19,7 +19,7 @@ SIZES = (31, 44, 38)
 TABLES = make_tables(2, SIZES)
 SITES, ALL = len(SIZES), DESIGN.width
 LOGS = np.log([1.0, 0.4, 0.2, 0.5, 0.3, *[1e-12] * 6, 0.3, 0.2])
-OUTLINE = outline(DESIGN, ALL, differ=False, binary=False)
+OUTLINE = outline(DESIGN, ALL, differ=False, family="continuous")
 PRIOR = np.exp(LOGS)[np.array(OUTLINE.common)]
 NOISE = np.exp(LOGS)[-2:]
 
@@ -30,7 +30,7 @@ def sums():
 
 
 def _terms(**settings) -> SiteTerms:
-    return make_terms(CausalRFFSettings(**settings), DESIGN, sites=SITES, binary=False)
+    return make_terms(CausalRFFSettings(**settings), DESIGN, sites=SITES, family="continuous")
 
 
 def _whole(found: dict) -> np.ndarray:

@@ -70,7 +70,7 @@ def test_a_results_folder_has_the_figure_where_shares_are_told(model, tmp_path):
     study, effects = model.result_.study, model.result_.site_effects
     telling = records.model(study, effects, fit_diagnostics=TOLD, context=context)
     for one in (model, telling):
-        content = finite(report_content(one, finite(result(one)), None, None))
+        content = finite(report_content(one, finite(result(one)), None, None, None))
         drawn = draw_report_figures(one, content, tmp_path)
         assert ("borrowed" in drawn) is (tmp_path / "borrowed.png").exists() is (one is telling)
     numbers = json.loads(json.dumps(finite(result(telling))))

@@ -56,6 +56,16 @@ class Part(NamedTuple):
     rule: tree.Rule
 
 
+class Standardised(NamedTuple):
+    """People of a site in standard units, and the fold whose regressions score each."""
+
+    site: int
+    covariates: np.ndarray
+    treatment: np.ndarray
+    outcome: np.ndarray
+    fold: np.ndarray
+
+
 class Regressions(NamedTuple):
     """The regressions of treatment and outcome, and the rows of every site to which they were fitted."""
 
@@ -149,13 +159,12 @@ def found_rule(design: Design, fitted: Regressions) -> tree.Rule:
     sites = []
     for place, rows in enumerate(fitted.rows):
         here = np.asarray(rows.present) > 0.0
-        covariates, treatment, outcome, fold, weight = (
-            np.asarray(part)[here]
-            for part in (rows.covariates, rows.treatment, rows.outcome, rows.fold, rows.present)
-        )
-        scores = _scores(design, fitted.known, place, covariates, treatment, outcome, fold)
+        parts = rows.covariates, rows.treatment, rows.outcome, rows.fold
+        people = Standardised(place, *(np.asarray(part)[here] for part in parts))
+        scores = _scores(design, fitted.known, people)
         benefit = design.sign * (scores[:, 1] - scores[:, 0]) - design.cost
-        sites.append((tree.answers(design.questions, covariates), benefit, weight))
+        answered = tree.answers(design.questions, people.covariates)
+        sites.append((answered, benefit, np.asarray(rows.present)[here]))
     found = tree.together([tree.cells(*site) for site in sites])
     rules = [tree.best_rule(found, depth) for depth in range(tree.DEPTH + 1)]
     return tree.simplest(rules, [tree.forgone(rules, *site) for site in sites])
@@ -169,11 +178,11 @@ def _people(
     arrays = encode(table, design.study.columns, design.agreement.schema, site=name)
     plain = standardised(arrays, scaling)
     fold = np.full(len(table), EVERYBODY)
-    known = (plain.covariates, arrays.treatment, plain.outcome, fold)
+    people = Standardised(place, plain.covariates, arrays.treatment, plain.outcome, fold)
     return People(
         treatment=arrays.treatment,
         outcome=scaling.outcome_mean + scaling.outcome_sd * plain.outcome,
-        scores=_scores(design, fitted.known, place, *known),
+        scores=_scores(design, fitted.known, people),
         predicted=model.effect(table, site=name),
         chosen=rule.of(tree.answers(design.questions, plain.covariates)),
         weight=np.ones(len(table)) if arrays.weight is None else arrays.weight,
@@ -181,18 +190,11 @@ def _people(
     )
 
 
-def _scores(
-    design: Design,
-    known: Nuisances,
-    site: int,
-    covariates: np.ndarray,
-    treatment: np.ndarray,
-    outcome: np.ndarray,
-    fold: np.ndarray,
-) -> np.ndarray:
+def _scores(design: Design, known: Nuisances, people: Standardised) -> np.ndarray:
     """Doubly robust scores [n, 2] in units of the outcome, by the regressions that leave out a fold."""
     scaling = design.agreement.scaling
     assert known.treatment is not None
+    site, covariates, treatment, outcome, fold = people
     features = np.concatenate([np.ones((len(covariates), 1)), covariates], axis=1)
     propensity = expit(np.sum(known.treatment.coefficients[fold, site] * features, axis=1))
     predictor = np.einsum("naf,nf->na", known.outcome.coefficients[fold, site], features)

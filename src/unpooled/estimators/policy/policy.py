@@ -13,13 +13,8 @@ from unpooled.data import Table
 from unpooled.errors import StudyError, nearest
 from unpooled.estimators.base import Estimator, Watcher
 from unpooled.estimators.policy import sums as of
-from unpooled.estimators.policy.design import (
-    design_of,
-    fitted_regressions,
-    found_rule,
-    valued_parts,
-)
-from unpooled.estimators.policy.sums import GROUPS, POLICIES, Estimate, Sums
+from unpooled.estimators.policy.design import design_of, fitted_regressions, found_rule, valued_parts
+from unpooled.estimators.policy.sums import GROUPS, POLICIES, Estimate, Sums, column
 from unpooled.protocol.engine import RemoteSites
 from unpooled.study import Study
 
@@ -44,6 +39,8 @@ class Policy:
         The name of the outcome.
     unit : str
         Its unit.
+    method : str
+        The method that predicts the effects.
     """
 
     cost: float
@@ -53,6 +50,7 @@ class Policy:
     people: int
     outcome: str
     unit: str
+    method: str
     _parts: tuple[Sums, ...] = field(repr=False)
     """The sums over all sites of each part."""
 
@@ -71,8 +69,8 @@ class Policy:
             predicted effect exceeds the cost) and "rule". The columns are treated (the share of people who
             are treated), outcome (their mean, without the cost) and its interval (lower, upper).
         """
-        share, _ = self._ratios([_of(f"treated {name}") for name in POLICIES])
-        outcome, error = self._ratios([_of(f"outcome {name}") for name in POLICIES])
+        share, _ = self._ratios([column(f"treated {name}") for name in POLICIES])
+        outcome, error = self._ratios([column(f"outcome {name}") for name in POLICIES])
         lower, upper = of.ends(outcome, error, alpha)
         found = {"treated": share, "outcome": outcome, "lower": lower, "upper": upper}
         return pd.DataFrame(found, index=pd.Index(POLICIES, name="policy"))
@@ -122,10 +120,10 @@ class Policy:
             all people), predicted (the mean prediction), effect (the doubly robust estimate) and its interval
             (lower, upper). If many people have the same prediction, fifths are larger or smaller than that.
         """
-        groups = [_of(f"in {group}") for group in range(GROUPS)]
+        groups = [column(f"in {group}") for group in range(GROUPS)]
         share, _ = self._ratios(groups)
-        predicted, _ = self._ratios([_of(f"predicted {group}") for group in range(GROUPS)], groups)
-        effect, error = self._ratios([_of(f"effect {group}") for group in range(GROUPS)], groups)
+        predicted, _ = self._ratios([column(f"predicted {group}") for group in range(GROUPS)], groups)
+        effect, error = self._ratios([column(f"effect {group}") for group in range(GROUPS)], groups)
         lower, upper = of.ends(effect, error, alpha)
         found = {"share": share, "predicted": predicted, "effect": effect, "lower": lower, "upper": upper}
         return pd.DataFrame(found, index=pd.Index(range(1, GROUPS + 1), name="fifth"))
@@ -162,27 +160,35 @@ class Policy:
         found = {"estimate": estimate, "lower": lower, "upper": upper, "p_value": p_value}
         return pd.DataFrame(found, index=["slope", "last minus first fifth"])
 
+    def counts(self) -> pd.DataFrame:
+        """Numbers of people who were valued, by what policies decide for them and by fifth.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Rows and columns are "one" (everybody), "treated" with the name of a policy, and "in" with the
+            place of a fifth, from 0. Each cell is the number of people to whom both apply.
+        """
+        both = np.sum([one.people for one in self._parts], axis=0)
+        return pd.DataFrame(both.astype(int), index=pd.Index(of.INDICATORS), columns=pd.Index(of.INDICATORS))
+
     def _net(self, name: str) -> np.ndarray:
         sign = 1.0 if self.larger_is_better else -1.0
-        return sign * _of(f"outcome {name}") - self.cost * _of(f"treated {name}")
+        return sign * column(f"outcome {name}") - self.cost * column(f"treated {name}")
 
     def _ratios(
         self, above: list[np.ndarray], below: list[np.ndarray] | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Ratios of sums with their errors, over everybody by default."""
-        under = np.stack(below or [_of("one")] * len(above))
+        under = np.stack(below or [column("one")] * len(above))
         return of.combined([(one, of.ratios(one, np.stack(above), under)) for one in self._parts])
-
-
-def _of(name: str) -> np.ndarray:
-    return of.column(name)
 
 
 def _difference(sums: Sums, first: int, last: int) -> Estimate:
     """The difference of the mean effects of two groups; NaN if one of them is empty."""
     groups = [last, first]
-    above = np.stack([_of(f"effect {group}") for group in groups])
-    found = of.ratios(sums, above, np.stack([_of(f"in {group}") for group in groups]))
+    above = np.stack([column(f"effect {group}") for group in groups])
+    found = of.ratios(sums, above, np.stack([column(f"in {group}") for group in groups]))
     weight = found.weight.sum(keepdims=True)
     return Estimate(-np.diff(found.value), -np.diff(found.influence, axis=0), weight)
 
@@ -271,7 +277,7 @@ def policy(
     columns = study.columns
     unit = columns.units.get(columns.outcome, "")
     return Policy(
-        cost, larger_is_better, rule, tuple(rules), people, columns.outcome, unit, _parts=tuple(parts)
+        cost, larger_is_better, rule, tuple(rules), people, columns.outcome, unit, model.method, tuple(parts)
     )
 
 

@@ -19,19 +19,16 @@ BINS, FURTHEST = 1000, 5.0
 NOBODY, EVERYBODY, OBSERVED, PREDICTED, RULE = POLICIES = (
     "nobody", "everybody", "as observed", "predicted effect", "rule",
 )  # fmt: skip
-COLUMNS = {
-    name: place
-    for place, name in enumerate(
-        (
-            "one",
-            *(f"{what} {name}" for what in ("treated", "outcome") for name in POLICIES),
-            *(f"{what} {group}" for what in ("in", "effect", "predicted") for group in range(GROUPS)),
-            *("S", "SS", "T", "ST"),
-        )
-    )
-}
-"""The columns: for each policy who is treated and the score of their outcome; for each group membership,
-score of the effect and prediction; and what a regression of scores T on predictions S needs."""
+INDICATORS = ("one", *(f"treated {name}" for name in POLICIES), *(f"in {group}" for group in range(GROUPS)))
+"""The first columns, of zeros and ones: everybody, who is treated under each policy, who is in each group."""
+COLUMNS = (
+    *INDICATORS,
+    *(f"outcome {name}" for name in POLICIES),
+    *(f"{what} {group}" for what in ("effect", "predicted") for group in range(GROUPS)),
+    *("S", "SS", "T", "ST"),
+)
+"""The other columns: for each policy the score of the outcome; for each group the score of the effect and the
+prediction; and what a regression of scores T on predictions S needs."""
 
 
 class People(NamedTuple):
@@ -49,10 +46,12 @@ class People(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Σωc and Σuuᵀ, of one site or of all."""
+    """Σωc and Σuuᵀ, of one site or of all, and numbers of people."""
 
     first: np.ndarray
     second: np.ndarray
+    people: np.ndarray
+    """How many people are in both of two `INDICATORS`, each counted once whatever their weight."""
 
 
 class Estimate(NamedTuple):
@@ -107,23 +106,23 @@ def site_sums(people: People, cuts: np.ndarray, *, cost: float, sign: float) -> 
     outcomes[:, POLICIES.index(OBSERVED)] = people.outcome
     groups = np.searchsorted(cuts, predicted)[:, None] == np.arange(GROUPS)
     regression = np.stack([predicted, predicted**2, effect, predicted * effect], axis=1)
-    parts = [np.ones((len(predicted), 1)), treated, outcomes, groups]
-    parts += [groups * effect[:, None], groups * predicted[:, None], regression]
+    indicators = np.concatenate([np.ones((len(predicted), 1)), treated, groups], axis=1)
+    parts = [indicators, outcomes, groups * effect[:, None], groups * predicted[:, None], regression]
     weighted = people.weight[:, None] * np.concatenate(parts, axis=1)
     together = weighted
     if people.cluster is not None:
         together = np.zeros((people.cluster.max(initial=0) + 1, weighted.shape[1]))
         np.add.at(together, people.cluster, weighted)
-    return Sums(weighted.sum(axis=0), together.T @ together)
+    return Sums(weighted.sum(axis=0), together.T @ together, indicators.T @ indicators)
 
 
 def over_sites(sites: Sequence[Sums]) -> Sums:
-    return Sums(np.sum([one.first for one in sites], axis=0), np.sum([one.second for one in sites], axis=0))
+    return Sums(*(np.sum(parts, axis=0) for parts in zip(*sites, strict=True)))
 
 
 def column(name: str) -> np.ndarray:
     """The unit vector of a column."""
-    return np.eye(len(COLUMNS))[COLUMNS[name]]
+    return np.eye(len(COLUMNS))[COLUMNS.index(name)]
 
 
 def ratios(sums: Sums, above: np.ndarray, below: np.ndarray) -> Estimate:

@@ -14,6 +14,13 @@ from unpooled.models.outcome_family import Family, Gaussian, individual_effect
 from unpooled.protocol.records import Arrays, Draws
 from unpooled.protocol.rows import Rows
 
+REGRESSIONS_ELSEWHERE = (
+    "The population's outcomes follow the outcome regressions of one of the study's sites, drawn at random "
+    "for every draw. Nothing corrects an error of these regressions: the estimate is not doubly robust "
+    "elsewhere."
+)
+"""What `elsewhere` assumes, in words."""
+
 
 def conditional(family: Family, draws: Arrays, people: Rows) -> np.ndarray:
     """CATE draws [K, people]: the difference of the two regressions; only their coefficients vary."""

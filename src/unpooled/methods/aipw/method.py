@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.methods.aipw.effects import conditional, elsewhere, individual
+from unpooled.methods.aipw.effects import REGRESSIONS_ELSEWHERE, conditional, elsewhere, individual
 from unpooled.methods.aipw.fit import budget, expected, fit
 from unpooled.methods.aipw.model import PooledRegressions
 from unpooled.methods.aipw.newton import STEPS
@@ -97,6 +97,9 @@ class AIPWMethod:
         seed: int,
     ) -> np.ndarray:
         return elsewhere(outcome_family(context), draws, people, 0)
+
+    def elsewhere_words(self, settings: AIPWSettings) -> str:
+        return REGRESSIONS_ELSEWHERE
 
     def individual_effects(
         self,

@@ -49,14 +49,19 @@ class AIPWSettings(MethodSettings):
 
     @property
     def needs_both_arms(self) -> str:
-        if self.estimator != "aipw":
-            return "use FedCI, or set estimator = 'aipw': this one compares both arms within each site"
-        if self.site_terms == "offsets":
-            return (
-                "use FedCI or, if outcomes do not depend on the site given the covariates, set site_terms = "
-                "'none': with an intercept for each site, propensities at these sites would be 0 or 1"
-            )
-        return ""
+        if self.estimator == "aipw" and self.site_terms == "none":
+            return ""
+        choose = (
+            "use FedCI, or CausalRFF with confounding = 'observed', which learn how sites differ; or, if "
+            "outcomes do not depend on the site given the covariates, estimator = 'aipw' with site_terms = "
+            "'none', whose outcome regressions are common to all sites and predict the arm that a site lacks"
+        )
+        if self.estimator == "aipw":
+            return f"{choose}. With an intercept for each site, propensities at these sites would be 0 or 1"
+        return (
+            f"{choose}. '{self.estimator}' has no such regressions: it compares the mean outcomes of both "
+            "arms within each site, whatever site_terms is"
+        )
 
     @property
     def fold_draws(self) -> int:

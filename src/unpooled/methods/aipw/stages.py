@@ -245,7 +245,7 @@ class DoublyRobust(MeansByGroup):
         residual = arm_weights(rows, chance, groups) * (rows.outcome - means)
         score = _compared(groups.member[:, None] * means + residual)
         score = _spread_out(score, groups.member, rows)
-        noise = spread_out(_compared(residual).reshape(-1, len(chance)), rows.present, rows.least)
+        noise = spread_out(_compared(residual).reshape(-1, len(chance)), rows.people, rows.least)
         noise = sums_by_cluster(rows.people * noise, rows)
         found = {**quotients(score, groups.member, rows), "noise": products(noise, rows, 2)}
         return Statistics(_weight_sums(chance, clipped, rows), found)

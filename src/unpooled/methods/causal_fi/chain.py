@@ -20,8 +20,8 @@ from unpooled.maths.linear_algebra import unpack
 from unpooled.maths.mcmc import NormalTerms, draw_variances
 from unpooled.methods.causal_fi import collapsed
 from unpooled.methods.causal_fi.columns import CURVE, Layout, allowed, asked_of_all
-from unpooled.methods.causal_fi.dispersion import draw_dispersion
 from unpooled.methods.causal_fi.structures import DIRECTION, EXPECTED, LEARNED, SLOPES
+from unpooled.models.dispersion import draw_dispersion
 from unpooled.models.outcome_family import ClosedFamily, NegativeBinomial
 from unpooled.protocol.records import Arrays
 

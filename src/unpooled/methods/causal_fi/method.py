@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.methods.causal_fi import dispersion, importance, paper
+from unpooled.methods.causal_fi import importance, paper
 from unpooled.methods.causal_fi.chain import Sizes
 from unpooled.methods.causal_fi.columns import layout_of, most_incomplete
 from unpooled.methods.causal_fi.effects import AveragedOutcomes, conditional, individual
@@ -19,6 +19,7 @@ from unpooled.methods.causal_fi.stages import Augmentation, ObservedLikelihood
 from unpooled.methods.causal_fi.structures import STRUCTURES
 from unpooled.methods.expected import Course
 from unpooled.methods.method import Fit
+from unpooled.models import dispersion
 from unpooled.models.effects import AverageOfOutcomes
 from unpooled.models.outcome_family import Gaussian
 from unpooled.optimise.procedure import Procedure

@@ -13,10 +13,10 @@ from unpooled.disclosure.effective_people import effective_people, enough, sprea
 from unpooled.disclosure.limits import FOLD_CELLS
 from unpooled.maths.linear_algebra import pack, weighted_gram
 from unpooled.methods.causal_fi.columns import level_sums
-from unpooled.methods.causal_fi.dispersion import log_densities
 from unpooled.methods.causal_fi.imputation import shift_of
 from unpooled.methods.causal_fi.model import BOUNDS, Completed, ImputationModel, with_one
 from unpooled.methods.causal_fi.structures import predictor
+from unpooled.models.dispersion import log_densities
 from unpooled.models.outcome_family import NegativeBinomial
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters

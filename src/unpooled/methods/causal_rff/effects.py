@@ -23,6 +23,7 @@ from unpooled.methods.causal_rff.classes.log_likelihoods import (
 from unpooled.methods.causal_rff.observed.regression import COEFFICIENTS, Design, linear_predictor
 from unpooled.methods.causal_rff.paper.effects import GaussianModel
 from unpooled.models.calibration import exceedances
+from unpooled.models.link import Link
 from unpooled.models.outcome_family import Family, Logit, individual_effect
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
@@ -35,11 +36,14 @@ class RegressionModel(eqx.Module):
 
     design: Design
     family: Family
+    link: Link | None = None
+    """The link of counts."""
 
     def arms(self, draw: Arrays, rows: Rows) -> Float[Array, "n 2"]:
-        """The expected outcome in both arms, or its logit."""
+        """The expected outcome in both arms, or its logit, or its logarithm."""
         features = self.design.features(rows.covariates, draw["length"])
-        return linear_predictor(features, draw["common"], draw["site"])
+        found = linear_predictor(features, draw["common"], draw["site"])
+        return found if self.link is None else self.link.predictor(found)
 
     def bounds(self) -> Bounds:
         return COEFFICIENTS
@@ -67,6 +71,8 @@ class ClassModel(eqx.Module):
 
     columns: ColumnKinds
     family: Family
+    link: Link | None = None
+    """The link of counts."""
 
     def bounds(self) -> Bounds:
         return PARTS
@@ -75,23 +81,24 @@ class ClassModel(eqx.Module):
         """Σ_z p(z | x)·θ_z; under an intervention the treatment carries no information on z."""
         likelihoods = ClassLogLikelihoods(**draw)
         share = jax.nn.softmax(of_covariates(likelihoods, self.columns, rows), axis=1)
-        return self.family.standardised_mean(share @ self.family.mean(likelihoods.outcome).T)
+        return self.family.standardised_mean(share @ self.family.mean(self._predictor(likelihoods)).T)
 
     def individual(self, draw: Arrays, rows: Rows, key: Array, correlation: Array) -> Float[Array, " n"]:
         """Draw the class given all that is observed of a person, then the other arm's outcome given it."""
         likelihoods = ClassLogLikelihoods(**draw)
         logs = of_covariates(likelihoods, self.columns, rows) + of_treatment(likelihoods, rows)
-        logs = logs + of_outcome(likelihoods, rows, binary=isinstance(self.family, Logit))
+        logs = logs + of_outcome(likelihoods, rows, binary=isinstance(self.family, Logit), link=self.link)
         first, second = jax.random.split(key)
         chosen = jnp.argmax(logs + jax.random.gumbel(first, logs.shape), axis=1)
-        both = likelihoods.outcome[:, chosen].T
+        both = self._predictor(likelihoods)[:, chosen].T
         return individual_effect(self.family, both, likelihoods.noise, rows, correlation, second)
 
     def log_density(self, draw: Arrays, rows: Rows) -> Float[Array, " n"]:
         """log p(y | x, w)."""
         likelihoods = ClassLogLikelihoods(**draw)
         logs = of_covariates(likelihoods, self.columns, rows) + of_treatment(likelihoods, rows)
-        outcome = of_outcome(likelihoods, rows, binary=isinstance(self.family, Logit), predictive=True)
+        binary = isinstance(self.family, Logit)
+        outcome = of_outcome(likelihoods, rows, binary=binary, link=self.link, predictive=True)
         return jax.nn.logsumexp(logs + outcome, axis=1) - jax.nn.logsumexp(logs, axis=1)
 
     def predicted(self, draw: Arrays, rows: Rows) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
@@ -102,6 +109,9 @@ class ClassModel(eqx.Module):
         mean = jnp.sum(share * means, axis=1)
         within = likelihoods.noise[arm] + jnp.sum(share * likelihoods.variance[arm], axis=1)
         return mean, within + jnp.sum(share * (means - mean[:, None]) ** 2, axis=1)
+
+    def _predictor(self, likelihoods: ClassLogLikelihoods) -> Float[Array, "2 k"]:
+        return likelihoods.outcome if self.link is None else self.link.predictor(likelihoods.outcome)
 
 
 Model = RegressionModel | ClassModel | GaussianModel

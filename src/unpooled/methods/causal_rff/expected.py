@@ -48,7 +48,7 @@ class Candidate:
 
 
 def of_regression(
-    settings: CausalRFFSettings, design: Design, width: int, folds: int, sites: int, *, binary: bool
+    settings: CausalRFFSettings, design: Design, width: int, folds: int, sites: int, *, family: str
 ) -> Candidate:
     """The candidate with observed confounders."""
     common, own = numbers(2, design.width), {"site": numbers(2, width)}
@@ -60,11 +60,12 @@ def of_regression(
     solve = Operations(products, steps=REGRESSED)
     lengths, steps = len(design.lengths), 1
     thetas, question = lengths * (1 + folds), Parameters(fixed=fixed)
-    if binary:
+    if family != "continuous":
+        fixed |= {"common": common} | ({"dispersion": numbers(2)} if family == "count" else {})
         steps = STEPS + FOLD_STEPS * bool(folds)
         thetas, question = (
             STEPS * lengths + FOLD_STEPS * folds,
-            Parameters({}, fixed | {"common": common}, own),
+            Parameters({}, fixed, own),
         )
     course = Course(steps, (Expected("regression", thetas, question, steps, solve=solve),))
     return Candidate(course, draw, settings.draws, FOLD_DRAWS, draw)

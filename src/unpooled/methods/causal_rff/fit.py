@@ -97,6 +97,10 @@ def _calibrate(name: str, without: Draws | None) -> Procedure[Calibration | None
     return calibration if calibration.known else None
 
 
-def noise_sd(draws: Draws) -> float:
-    """Root mean square of the noise sd over draws and arms, in standard units."""
-    return float(np.sqrt(np.mean(draws.shared["noise"])))
+def noise_of(draws: Draws, *, counts: bool) -> dict[str, object]:
+    """The noise sd in standard units, a root mean square over draws and arms; of counts the dispersions."""
+    noise = np.asarray(draws.shared["noise"])
+    if not counts:
+        return {"noise": float(np.sqrt(np.mean(noise)))}
+    control, treated = noise.mean(axis=0)
+    return {"dispersion": {"control": float(control), "treated": float(treated)}}

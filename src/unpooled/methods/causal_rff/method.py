@@ -43,6 +43,7 @@ from unpooled.methods.causal_rff.paper.functions import StructuralFunctions
 from unpooled.methods.causal_rff.settings import CausalRFFContext, CausalRFFSettings, outcome_family
 from unpooled.methods.expected import Course
 from unpooled.methods.method import Fit
+from unpooled.models import dispersion
 from unpooled.models.effects import AverageOfOutcomes
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling
@@ -57,11 +58,12 @@ class CausalRFFMethod:
     Settings = CausalRFFSettings
     Context = CausalRFFContext
     takes_incomplete = False
-    takes_weights = False
+    takes_weights = True
     takes_clusters = False
 
     def context(self, settings: CausalRFFSettings, scaling: Scaling, seed: int) -> CausalRFFContext:
         _require_people(settings, scaling.people)
+        _require_family(settings, scaling.family)
         rates = np.asarray(scaling.binary_rate)
         continuous = np.flatnonzero(np.isnan(rates))
         columns = continuous if settings.fourier_columns == "continuous" else np.arange(len(rates))
@@ -89,19 +91,25 @@ class CausalRFFMethod:
         )
 
     def outcome_model(self, settings: CausalRFFSettings, family: Family) -> str:
-        return "with a logit link" if family == "binary" else "by its mean, with Gaussian noise"
+        return {
+            "continuous": "by its mean, with Gaussian noise",
+            "binary": "with a logit link",
+            "count": "with a log link and negative binomial noise, whose dispersion is learned in each arm",
+        }[family]
 
     def stages(self, settings: CausalRFFSettings, context: CausalRFFContext) -> dict[str, Stage]:
         models, stages = _models(settings, context), dict[str, Stage]()
         if "observed" in models:
             design, differ = make_design(context), settings.site_terms != "none"
             stages["regression"] = Regression(
-                design, outcome_family(context), width(settings, design), differ
+                design, outcome_family(context), width(settings, design), differ, context.link
             )
         if "categorical" in models:
             columns = _columns(context)
-            stages["classes"] = Classes(columns, outcome_family(context), drawn=False)
-            stages["classes/drawn"] = Classes(columns, outcome_family(context), drawn=True)
+            stages |= {
+                name: Classes(columns, outcome_family(context), drawn, context.link)
+                for name, drawn in {"classes": False, "classes/drawn": True}.items()
+            }
         if "gaussian" in models:
             stages |= gaussian.stages(settings, _functions(settings, context))
         stages |= {f"effect/{name}": AverageOfOutcomes(model) for name, model in models.items()}
@@ -124,7 +132,8 @@ class CausalRFFMethod:
             "categorical": lambda: _most_classes(settings),
             "gaussian": lambda: _functions(settings, context).width,
         }
-        return max(widths[name]() for name in _names(settings))
+        grid = dispersion.FEATURES if context.family == "count" else 0
+        return max(grid, *(widths[name]() for name in _names(settings)))
 
     def plans(self, settings: CausalRFFSettings) -> tuple[CausalRFFSettings, ...]:
         fewer_folds = (settings.changed(folds=2),) if len(_names(settings)) > 1 else ()
@@ -169,7 +178,7 @@ class CausalRFFMethod:
         made = {
             "observed": lambda: of_regression(
                 settings, make_design(context), width(settings, make_design(context)), folds, sites,
-                binary=context.binary_outcome,
+                family=context.family,
             ),
             "categorical": lambda: of_classes(
                 settings, _classes(settings, context), len(columns.binary), len(columns.continuous), folds,
@@ -204,6 +213,14 @@ class CausalRFFMethod:
         model = _models(settings, context)[draws.model]
         return each_outcome(model, {**draws.shared, **draws.elsewhere}, people)
 
+    def elsewhere_words(self, settings: CausalRFFSettings) -> str:
+        if not settings.differs_by_site:
+            return "Given the covariates, outcomes in the population are those of the study's sites."
+        return (
+            "The population is another site. Its site terms come from the distribution of those of the "
+            "study's sites, whatever its covariates are."
+        )
+
     def individual_effects(
         self,
         settings: CausalRFFSettings,
@@ -231,8 +248,8 @@ def _names(settings: CausalRFFSettings) -> tuple[str, ...]:
 def _models(settings: CausalRFFSettings, context: CausalRFFContext) -> dict[str, Model]:
     """The models that run at the sites, by candidate."""
     made = {
-        "observed": lambda: RegressionModel(make_design(context), outcome_family(context)),
-        "categorical": lambda: ClassModel(_columns(context), outcome_family(context)),
+        "observed": lambda: RegressionModel(make_design(context), outcome_family(context), context.link),
+        "categorical": lambda: ClassModel(_columns(context), outcome_family(context), context.link),
         "gaussian": lambda: gaussian.make_model(
             settings, _functions(settings, context), outcome_family(context)
         ),
@@ -248,14 +265,17 @@ def _candidates(settings: CausalRFFSettings, context: CausalRFFContext, seed: in
 
 def _observed(settings: CausalRFFSettings, context: CausalRFFContext, seed: int) -> Candidate:
     design, sites = make_design(context), context.sites
-    terms = make_terms(settings, design, sites=sites, binary=context.binary_outcome)
-    return RegressionCandidate(design, terms, width(settings, design), sites, settings.draws, seed)
+    terms = make_terms(settings, design, sites=sites, family=context.family)
+    counts = context.family == "count"
+    return RegressionCandidate(design, terms, width(settings, design), sites, settings.draws, seed, counts)
 
 
 def _categorical(settings: CausalRFFSettings, context: CausalRFFContext, seed: int) -> Candidate:
     rates = np.asarray(context.rates)
     return ClassCandidate(
-        make_mixture(_most_classes(settings), _columns(context), binary=context.binary_outcome),
+        make_mixture(
+            _most_classes(settings), _columns(context), binary=context.binary_outcome, link=context.link
+        ),
         np.clip(rates[np.isfinite(rates)], 0.02, 0.98),
         sites=context.sites,
         classes=_classes(settings, context),
@@ -289,6 +309,15 @@ def _require_people(settings: CausalRFFSettings, people: int) -> None:
             f"latent classes need {PEOPLE_PER_CLASS} people each",
             found=f"classes = {settings.classes} for {people} people at all sites",
             remedy=f"set at most classes = {people // PEOPLE_PER_CLASS}, or remove it to choose by the bound",
+        )
+
+
+def _require_family(settings: CausalRFFSettings, family: str) -> None:
+    if family == "count" and "gaussian" in _names(settings):
+        raise StudyError(
+            "the Gaussian latent confounder is a model of continuous and 0/1 outcomes",
+            found=f"latent = '{settings.latent}' for an outcome that is a count",
+            remedy="set latent = 'categorical', or family = 'continuous' to model means with Gaussian noise",
         )
 
 

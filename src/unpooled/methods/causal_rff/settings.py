@@ -10,6 +10,7 @@ from pydantic import Field
 
 from unpooled.maths.fourier import Kernel
 from unpooled.methods.settings import Conditions, MethodSettings
+from unpooled.models.link import Link, link_of
 from unpooled.models.outcome_family import Family, family_of
 
 
@@ -121,8 +122,14 @@ class CausalRFFContext:
     def binary_outcome(self) -> bool:
         return self.family == "binary"
 
+    @property
+    def link(self) -> Link | None:
+        """The log link of counts; None for other outcomes."""
+        counts = self.family == "count"
+        return link_of(self.family, self.outcome_mean, self.outcome_sd) if counts else None
+
 
 def outcome_family(context: CausalRFFContext) -> Family:
-    """A logit for 0/1 outcomes; all other outcomes are treated as Gaussian."""
-    name = "binary" if context.binary_outcome else "continuous"
-    return family_of(name, context.outcome_mean, context.outcome_sd, link="logit")
+    """A logit for 0/1 outcomes, negative binomial counts; all other outcomes are treated as Gaussian."""
+    mean, sd = context.outcome_mean, context.outcome_sd
+    return family_of(context.family, mean, sd, link="logit", counts="negative_binomial")

@@ -36,7 +36,7 @@ def shared_arms(evidence: Evidence, draws: WeightDraws, covariates: Array) -> Fl
 
 
 def as_sent(evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array) -> WeightDraws:
-    """The draws with the factors that features have in the site's own sums over the rows with weight 1."""
+    """The draws with the factors that features have in the site's own sums over the rows in use."""
     return draws._replace(beta=draws.beta * evidence.kept(draws.free, rows, weights))
 
 
@@ -58,11 +58,12 @@ class Conditioned(NamedTuple):
 
 
 def condition(evidence: KernelEvidence, draws: WeightDraws, rows: Rows, present: Array) -> Conditioned:
-    """Condition the remainder on the rows with `present` 1."""
+    """Condition the remainder on the rows whose weight in `present` is above 0."""
     seen = evidence.observed(draws.free, draws.about, rows, present)
     root = jnp.linalg.cholesky(evidence.observed_covariance(draws.free, rows, present, seen.variance))
-    residual = (seen.outcome - _own_arm(evidence, draws, rows)) * present
-    return Conditioned(rows, present, root, forward(root, residual.T).T)
+    used = (present > 0.0).astype(float)
+    residual = (seen.outcome - _own_arm(evidence, draws, rows)) * used
+    return Conditioned(rows, used, root, forward(root, residual.T).T)
 
 
 def _own_arm(evidence: Evidence, draws: WeightDraws, rows: Rows) -> Float[Array, "j n"]:
@@ -73,7 +74,7 @@ def _own_arm(evidence: Evidence, draws: WeightDraws, rows: Rows) -> Float[Array,
 def factual(
     evidence: Evidence, draws: WeightDraws, rows: Rows, weights: Array
 ) -> tuple[Float[Array, "j n"], Float[Array, " n"]]:
-    """Every row's outcome in its own arm given the rows with weight 1: means, and variance without noise."""
+    """Every row's outcome in its own arm given the rows in use: means, and variance without noise."""
     shared = _own_arm(evidence, draws, rows)
     if not isinstance(evidence, KernelEvidence):
         return shared, jnp.zeros(len(rows.present))
@@ -163,12 +164,17 @@ def _missing_outcome(
         observed = evidence.noise(draws.free, people.treatment) + (own @ jnp.diagonal(covariance)) * remainder
         cross = covariance[0, 1] * remainder + noise_cross
         return missing + residual * cross / observed, variance - cross**2 / observed
-    # K_om R⁻¹ e; the noise covariance of a person's two outcomes is added on the people's own diagonal.
-    cross = cross_covariance(evidence, draws.free, 1.0 - people.treatment, people.covariates, known)
-    person = jnp.arange(len(noise_cross))
-    cross = cross.at[person, person + len(known.present) - len(noise_cross)].add(noise_cross)
+    # y_mis = f_other + c·(y − f_own) + what is left of the noise, where c = σ₁₂/σ²; then K_om R⁻¹ e is
+    # that of f_other − c·f_own. In R, the noise of a person with a weight is not that of one outcome.
+    ratio = noise_cross / evidence.noise(draws.free, people.treatment)
+    contrast = other - ratio[:, None] * own
+    local = evidence.structure.remainder(draws.free, people.covariates, known.covariates)
+    cross = local * (contrast @ covariance @ arm_indicators(known.treatment).T)
     mean, whitened = condition(evidence, draws, known, known.present).explained(cross)
-    return missing + mean, jnp.maximum(variance - jnp.sum(whitened**2, axis=0), 0.0)
+    variance = other @ sd**2 - ratio * noise_cross
+    variance = variance + remainder * jnp.einsum("ka,ab,kb->k", contrast, covariance, contrast)
+    left = jnp.maximum(variance - jnp.sum(whitened**2, axis=0), 0.0)
+    return missing + ratio * residual + mean, left
 
 
 def join(rows: Rows, people: Rows) -> Rows:

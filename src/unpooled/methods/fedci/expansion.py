@@ -115,7 +115,7 @@ class Dispersion(Stage):
         variance = mean + jnp.asarray(DISPERSIONS)[:, None] * mean**2
         arms = arm_indicators(rows.treatment).T * weights
         residual = (link.family.seen(rows.outcome) - mean) / jnp.sqrt(variance)
-        told = jnp.stack([spread_out(residual, arm, rows.least) for arm in arms])
+        told = jnp.stack([spread_out(residual, jnp.sqrt(arm), rows.least) for arm in arms])
         return Statistics({"pearson": jnp.einsum("an,akn->ak", arms, told**2), "people": arms.sum(axis=1)})
 
     def bounds(self) -> Bounds:

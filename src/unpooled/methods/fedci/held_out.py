@@ -46,7 +46,7 @@ class HeldOutErrors(Stage):
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         errors = jnp.stack([rows.outcome - one for one in _means(self.evidences, parameters, rows)])
         weights = arm_indicators(rows.treatment).T * rows.present
-        control, treated = (spread_out(errors, arm, rows.least) for arm in weights)
+        control, treated = (spread_out(errors, jnp.sqrt(arm), rows.least) for arm in weights)
         errors = jnp.where(rows.treatment > 0.5, treated, control)
         products = jnp.einsum("an,in,jn->aij", weights, errors, errors)
         return Statistics({"products": products, "count": jnp.sum(weights, axis=1)})

@@ -16,7 +16,8 @@ from unpooled.methods.fedci.conditionals import (
     shared_arms,
 )
 from unpooled.methods.fedci.stages import Evidence, KernelEvidence, arm_indicators
-from unpooled.methods.fedci.working_response import Link
+from unpooled.methods.fedci.working_response import shared_noise
+from unpooled.models.link import Link
 from unpooled.models.outcome_family import individual_effect as family_effect
 from unpooled.protocol.rows import Rows
 
@@ -67,13 +68,14 @@ def latent_of_rows(evidence: Evidence, draws: WeightDraws, rows: Rows, key: Arra
         lower = jnp.linalg.cholesky(scale + JITTER * jnp.eye(len(scale)))
         prior = jnp.einsum("nm,jma->jna", lower, normal @ root.T)
     seen = evidence.observed(free, draws.about, rows, rows.present)
-    missed = jnp.sqrt(seen.variance) * _normal(for_noise, both)[..., 0]
-    left = (seen.outcome - jnp.sum((both + prior) * own, axis=2) - missed) * rows.present
+    variance = seen.variance if evidence.diagonal else shared_noise(seen.variance, rows.present)
+    missed = jnp.sqrt(variance) * _normal(for_noise, both)[..., 0]
+    left = (seen.outcome - jnp.sum((both + prior) * own, axis=2) - missed) * rows.people
     if evidence.diagonal:
-        weight = left / (scale * (own @ jnp.diagonal(between)) + seen.variance) * scale
+        weight = left / (scale * (own @ jnp.diagonal(between)) + variance) * scale
         return both + prior + weight[..., None] * (own @ between)
     lower = jnp.linalg.cholesky(evidence.observed_covariance(free, rows, rows.present, seen.variance))
-    solved = jsl.cho_solve((lower, True), left.T) * rows.present[:, None]
+    solved = jsl.cho_solve((lower, True), left.T) * rows.people[:, None]
     return both + prior + jnp.einsum("nm,mj,ma->jna", scale, solved, own @ between)
 
 

@@ -23,8 +23,8 @@ from unpooled.methods.fedci.ridge import Ridge
 from unpooled.methods.fedci.settings import FedCIContext, FedCISettings
 from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence
 from unpooled.methods.fedci.subsample import Subsampled, interval, is_large, share, subsampled
-from unpooled.methods.fedci.working_response import link_of
 from unpooled.methods.method import Fit
+from unpooled.models.link import link_of
 from unpooled.optimise.minimise import STRETCH
 from unpooled.optimise.procedure import Procedure
 from unpooled.protocol.records import Draws, Scaling
@@ -47,7 +47,7 @@ class FedCIMethod:
     Settings = FedCISettings
     Context = FedCIContext
     takes_incomplete = False
-    takes_weights = False
+    takes_weights = True
     takes_clusters = False
 
     def context(self, settings: FedCISettings, scaling: Scaling, seed: int) -> FedCIContext:
@@ -189,6 +189,14 @@ class FedCIMethod:
             )
         evidences = _evidences(settings, context)
         return outcomes_elsewhere(evidences, draws.shared, people, distances, settings.draws, seed)
+
+    def elsewhere_words(self, settings: FedCISettings) -> str:
+        if not settings.inter_dependency:
+            return "Given the covariates, outcomes in the population are those of the study's sites."
+        return (
+            "The population is another site. Its outcomes are shifted as those of the study's sites are, and "
+            "much like those of sites with similar covariates."
+        )
 
     def individual_effects(
         self,

@@ -83,7 +83,8 @@ def propensity_of(gram: np.ndarray) -> np.ndarray:
     covariance = both[1:, 1:] / people - np.outer(mean, mean)
     cross = gram[1, 0, 1:] / people - mean * gram[1, 0, 0] / people
     slopes = np.linalg.solve(covariance + np.eye(len(mean)) / people, cross)
-    return slopes / np.sqrt(slopes @ covariance @ slopes + 1e-12)
+    # Where a few people have nearly all the weight, covariates may hardly vary along the slopes.
+    return np.clip(slopes / np.sqrt(slopes @ covariance @ slopes + 1e-12), *FIXED["propensity"])
 
 
 def log_odds_of(gram: np.ndarray) -> np.ndarray:

@@ -26,7 +26,8 @@ from unpooled.methods.fedci.bounds import FIXED, WEIGHTS
 from unpooled.methods.fedci.masks import counted, kept
 from unpooled.methods.fedci.model import Kernel, Projection, Structure
 from unpooled.methods.fedci.posterior import posteriors, value_and_slopes
-from unpooled.methods.fedci.working_response import ABOUT, Link, Observed, observed
+from unpooled.methods.fedci.working_response import ABOUT, observed, shared_noise
+from unpooled.models.link import Link, Observed
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
@@ -34,7 +35,8 @@ from unpooled.protocol.stage import Bounds, Objective
 
 
 def in_use(rows: Rows, fixed: Arrays) -> Array:
-    """1 for rows that are present and not in the held-out fold (−1: no fold is held out), else 0."""
+    """The sampling weights, or else 1, of rows that are not in the held-out fold (−1: no fold is held out);
+    0 for others."""
     return rows.present * (rows.fold != fixed["fold"])
 
 
@@ -152,7 +154,7 @@ class FeatureEvidence(Evidence):
             return rows.outcome, jnp.ones_like(rows.outcome)
         use = in_use(rows, parameters.fixed)
         outcome, variance = self.observed(parameters.free, parameters.fixed["about"], rows, use)
-        return outcome * _cap(outcome * use / jnp.sqrt(variance), rows.least), 1.0 / variance
+        return outcome * _cap(outcome * jnp.sqrt(use / variance), rows.least), 1.0 / variance
 
     def kept(self, free: Arrays, rows: Rows, weights: Array) -> Array:
         return self._masks(free, rows, weights)[1]
@@ -241,11 +243,11 @@ class KernelEvidence(Evidence):
         seen = self.observed(free, parameters.fixed.get("about"), rows, weights)
         if self.diagonal:
             return self._by_arm(free, rows, weights, seen)
-        design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]
-        stacked = jnp.concatenate([design, (seen.outcome * weights)[:, None]], axis=1)
+        design = self.design(free, rows.covariates, rows.treatment)
+        stacked = jnp.concatenate([design, seen.outcome[:, None]], axis=1)
         whitened, log_determinant = self.whiten(free, rows, weights, stacked, seen.variance)
         log_determinant = log_determinant - self._of_noise(seen, weights)
-        factor = self._masks(design, whitened[:, :-1], rows)
+        factor = self._masks(design * jnp.sqrt(weights)[:, None], whitened[:, :-1], rows)
         # Whitened, a person's outcome may stand out although it did not before.
         outcome = whitened[:, -1] * _cap(whitened[:, -1], rows.least)
         whitened = whitened[:, :-1] * factor.reshape(-1)
@@ -273,7 +275,7 @@ class KernelEvidence(Evidence):
             variance = self.variance(free, covariates, treatment, weights, noise, basis)
             arms = arm_indicators(treatment).T * weights / variance
             square = jnp.sum(arms @ outcome**2)
-            log_determinant = jnp.sum(jnp.log(variance))
+            log_determinant = weights @ jnp.log(variance)
             return weighted_gram(arms, features), (arms * outcome) @ features, square, log_determinant
 
         by_row = rows.covariates, rows.treatment, seen.outcome * told, seen.variance, weights
@@ -297,21 +299,23 @@ class KernelEvidence(Evidence):
         """With a link, log|noise|: it does not depend on θ, but would count people of the same noise."""
         if self.link is None:
             return jnp.zeros(())
-        return jnp.sum(jnp.where(weights > 0.0, jnp.log(seen.variance), 0.0))
+        return jnp.sum(jnp.where(weights > 0.0, weights * jnp.log(seen.variance), 0.0))
 
     def _factors(self, free: Arrays, rows: Rows, weights: Array, seen: Observed) -> tuple[Array, Array]:
         """The factors of the features, [arm, feature], and of people's outcomes."""
         if not rows.least:
             return jnp.ones((2, self.structure.width)), jnp.ones_like(weights)
         sd = jnp.sqrt(self.variance(free, rows.covariates, rows.treatment, weights, seen.variance))
-        design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]
+        root = jnp.sqrt(weights)  # what is squared counts as often as the weight says
+        design = self.design(free, rows.covariates, rows.treatment) * root[:, None]
         # Whitened, a person's outcome may stand out although it did not before.
-        told = _cap(seen.outcome * weights / sd, rows.least)
+        told = _cap(seen.outcome * root / sd, rows.least)
         return self._masks(design, design / sd[:, None], rows), told
 
     def kept(self, free: Arrays, rows: Rows, weights: Array) -> Array:
-        design = self.design(free, rows.covariates, rows.treatment) * weights[:, None]
-        return self._masks(design, self.whiten(free, rows, weights, design)[0], rows)
+        design = self.design(free, rows.covariates, rows.treatment)
+        whitened, _ = self.whiten(free, rows, weights, design)
+        return self._masks(design * jnp.sqrt(weights)[:, None], whitened, rows)
 
     def _masks(self, design: Array, whitened: Array, rows: Rows) -> Array:
         """The factors of the features, from people's contributions both before and after whitening.
@@ -345,9 +349,8 @@ class KernelEvidence(Evidence):
     ) -> Array:
         """R: K_obs of Lemma 2 minus the part due to shared features; rows not in use are uncorrelated."""
         noise = self.noise(free, rows.treatment) if noise is None else noise
-        local = self._own_covariance(free, rows)
-        diagonal = jnp.where(weights > 0, noise, 1.0)
-        return local * weights[:, None] * weights[None, :] + jnp.diag(diagonal)
+        local, used = self._own_covariance(free, rows), (weights > 0.0).astype(float)
+        return local * used[:, None] * used[None, :] + jnp.diag(shared_noise(noise, weights))
 
     def _own_variance(
         self, free: Arrays, covariates: Array, treatment: Array, basis: Array | None = None
@@ -365,14 +368,20 @@ class KernelEvidence(Evidence):
     def whiten(
         self, free: Arrays, rows: Rows, weights: Array, columns: Array, noise: Array | None = None
     ) -> tuple[Array, Array]:
-        """R^{−½}·columns and log|R|."""
+        """R^{−½}·columns of the rows in use, and log|R|. A person of weight w counts as w rows.
+
+        If R is diagonal, the w rows have remainders of their own. Otherwise they share one, and are as a row
+        whose noise has the variance σ²/w. Its determinant lacks w·(σ²)^{w−1}.
+        """
         noise = self.noise(free, rows.treatment) if noise is None else noise
         if self.diagonal:
             variance = self.variance(free, rows.covariates, rows.treatment, weights, noise)
-            return columns / jnp.sqrt(variance)[:, None], jnp.sum(jnp.log(variance))
+            return columns * jnp.sqrt(weights / variance)[:, None], weights @ jnp.log(variance)
+        used = weights > 0.0
         root = jnp.linalg.cholesky(self.observed_covariance(free, rows, weights, noise))
-        whitened = jsl.solve_triangular(root, columns, lower=True)
-        return whitened, 2.0 * jnp.sum(jnp.log(jnp.diagonal(root)))
+        whitened = jsl.solve_triangular(root, columns * used[:, None], lower=True)
+        beyond = (weights - 1.0) * jnp.log(noise) + jnp.log(jnp.where(used, weights, 1.0))
+        return whitened, 2.0 * jnp.sum(jnp.log(jnp.diagonal(root))) + jnp.sum(jnp.where(used, beyond, 0.0))
 
     def sums(self, free: Arrays, statistics: Statistics) -> RegressionSums:
         total, per_site = statistics.summed, statistics.per_site

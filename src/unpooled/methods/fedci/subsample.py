@@ -59,8 +59,8 @@ def drawn(rows: Rows) -> Int[Array, " k"]:
     from each.
     """
     key = rows.own_key(stream_key(0, "subsample"))
-    arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * rows.present
-    controls, people = arms[0].sum(), rows.present.sum()
+    arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * rows.people
+    controls, people = arms[0].sum(), rows.people.sum()
     ends = jnp.floor(jnp.arange(KEPT + 1) * people / KEPT)
     place = ends[:-1] + jnp.floor(jax.random.uniform(key, (KEPT,)) * jnp.diff(ends))
     # The person at a place is the first one up to whom the arm has more people than that.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
@@ -19,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.disclosure.effective_people import capped
-from unpooled.models.outcome_family import Logit, NegativeBinomial, family_of
+from unpooled.models.link import Link, Observed
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Bounds
@@ -27,18 +26,10 @@ from unpooled.protocol.stage import Bounds
 if TYPE_CHECKING:
     from unpooled.methods.fedci.stages import Evidence
 
-BINARY_UNIT, COUNT_UNIT = 6.0, 1.0
-"""Largest units of the predictor, so that priors of scales in sds of an outcome are weak ones of log odds: a
-slope of 0.3 for a sd of a covariate, and an effect that varies by 0.6."""
 STEPS = 8
 """Steps in which a site finds its own shift and remainder."""
 REACH = 1.0
 """Largest change of the predictor in one of them."""
-FURTHEST = 8.0
-"""How far from that of the mean outcome the predictor may be in the point of expansion."""
-STEEPEST = 30.0
-"""Largest weight of a feature in the predictor: with larger ones a smooth curve becomes a step, whose sums
-would tell on which side of it people are."""
 DISPERSIONS = np.geomspace(1e-4, 30.0, 28)
 """Dispersions of counts for which the sites send the sum of squared Pearson residuals."""
 
@@ -46,59 +37,8 @@ ABOUT: Bounds = {"known": (0.0, 1.0), "dispersion": (0.0, 100.0)}
 """Bounds of what accompanies the hyperparameters and weights of the point of expansion."""
 
 
-class Observed(NamedTuple):
-    """Outcomes as a Gaussian model sees them, with the variance of their noise."""
-
-    outcome: Float[Array, " n"]
-    variance: Float[Array, " n"]
-
-
-class Link(eqx.Module):
-    """The outcome's family, and the scale of its predictor."""
-
-    family: Logit | NegativeBinomial
-    offset: Float[Array, ""]
-    unit: Float[Array, ""]
-    noise: Float[Array, ""]
-    """The sd of the noise of an outcome whose mean is the overall mean, without dispersion."""
-
-    @property
-    def counts(self) -> bool:
-        return isinstance(self.family, NegativeBinomial)
-
-    def predictor(self, latent: Array) -> Array:
-        return self.offset + self.unit * latent
-
-    def mean(self, latent: Array, variance: Array | float = 0.0) -> Array:
-        """The mean outcome in standard units if the latent function is normal with this mean and variance."""
-        scaled = variance if isinstance(variance, float) else self.unit**2 * variance
-        return self.family.standardised_mean(self.family.mean(self.predictor(latent), scaled))
-
-    @property
-    def largest(self) -> float:
-        """The largest weight of a feature, and the largest shift."""
-        return STEEPEST / float(self.unit)
-
-    def observed(self, outcome: Array, latent: Array, dispersion: Array) -> Observed:
-        """The working response about a latent function, of outcomes on their own scale."""
-        found = self.family.working(outcome, self.predictor(latent), dispersion)
-        return Observed(latent + found.residual / self.unit, 1.0 / (self.unit**2 * found.weight))
-
-
-def link_of(family: str, mean: float, sd: float) -> Link | None:
-    """The link of a family by name; None for continuous outcomes, which need none."""
-    if family == "continuous":
-        return None
-    found = family_of(family, mean, sd, link="logit", counts="negative_binomial")
-    assert isinstance(found, Logit | NegativeBinomial)
-    offset = jnp.asarray(found.start())
-    unit = jnp.asarray(BINARY_UNIT if family == "binary" else min(COUNT_UNIT, sd / max(mean, 1e-6)))
-    weight = found.working(jnp.asarray(mean), offset, jnp.zeros(())).weight
-    return Link(found, offset, unit, 1.0 / (unit * jnp.sqrt(weight)))
-
-
 def observed(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> Observed:
-    """The working response of a site's rows about the point of expansion, found from rows with weight 1.
+    """The working response of a site's rows about the point of expansion, found from the rows in use.
 
     Before any weights are known, the point is near the outcomes themselves.
     """
@@ -107,12 +47,12 @@ def observed(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> O
     shared, own, dispersion = latent(evidence, about, rows, weights)
     outcome = link.family.seen(rows.outcome)
     near = (link.family.near(outcome) - link.offset) / link.unit
-    point = jnp.where(about["known"] > 0.5, _near(link, shared + own), near)
+    point = jnp.where(about["known"] > 0.5, link.near(shared + own), near)
     found = link.observed(outcome, point, dispersion)
     if rows.least:
         # Where the curve is steep, few people may tell more of it than all others together.
-        precision = capped(jnp.where(weights > 0.0, 1.0 / found.variance, 0.0), rows.least)
-        found = found._replace(variance=jnp.where(precision > 0.0, 1.0 / precision, found.variance))
+        precision = capped(weights / found.variance, rows.least)
+        found = found._replace(variance=jnp.where(precision > 0.0, weights / precision, found.variance))
     return jax.lax.stop_gradient(found)
 
 
@@ -141,12 +81,12 @@ def latent(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> Lat
 
     def step(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
         shift, own = state
-        target, variance = link.observed(outcome, _near(link, shared + arms @ shift + own), dispersion)
+        target, variance = link.observed(outcome, link.near(shared + arms @ shift + own), dispersion)
         known = jnp.concatenate([arms, (target - shared)[:, None]], axis=1)
         solved = _solved(covariance, variance, weights, known)
         information, score = arms.T @ solved[:, :2], arms.T @ solved[:, 2]
         moved = root @ jnp.linalg.solve(jnp.eye(2) + root.T @ information @ root, root.T @ score)
-        moved_own = _times(covariance, solved[:, 2] - solved[:, :2] @ moved)
+        moved_own = _times(covariance, weights, solved[:, 2] - solved[:, :2] @ moved)
         return shift + _short(link, moved - shift), own + _short(link, moved_own - own)
 
     shift, own = jax.lax.fori_loop(0, STEPS, step, (jnp.zeros(2), jnp.zeros_like(shared)))
@@ -154,20 +94,24 @@ def latent(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> Lat
 
 
 def _solved(covariance: Array, variance: Array, weights: Array, columns: Array) -> Float[Array, "n k"]:
-    """(remainder + noise)⁻¹·columns of the rows with weight 1; zeros for the others."""
+    """(remainder + noise)⁻¹·columns of the rows in use; zeros for the others."""
     if covariance.ndim == 1:
         return columns * (weights / (covariance + variance))[:, None]
     used = weights > 0.0
-    inner = jnp.where(used[:, None] & used, covariance, 0.0) + jnp.diag(jnp.where(used, variance, 1.0))
+    inner = jnp.where(used[:, None] & used, covariance, 0.0) + jnp.diag(shared_noise(variance, weights))
     return jsl.cho_solve((jnp.linalg.cholesky(inner), True), columns * used[:, None])
 
 
-def _times(covariance: Array, values: Array) -> Float[Array, " n"]:
-    return covariance * values if covariance.ndim == 1 else covariance @ values
+def _times(covariance: Array, weights: Array, values: Array) -> Float[Array, " n"]:
+    if covariance.ndim == 1:  # each of the people for whom a person counts has a remainder of their own
+        return covariance * values / jnp.where(weights > 0.0, weights, 1.0)
+    return covariance @ values
 
 
-def _near(link: Link, latent: Array) -> Array:
-    return jnp.clip(latent, -FURTHEST / link.unit, FURTHEST / link.unit)
+def shared_noise(variance: Array, weights: Array) -> Float[Array, " n"]:
+    """σ²/w: the variance of the noise of w observations of one remainder; 1 for rows that are not in use."""
+    used = weights > 0.0
+    return jnp.where(used, variance / jnp.where(used, weights, 1.0), 1.0)
 
 
 def _short(link: Link, change: Array) -> Array:

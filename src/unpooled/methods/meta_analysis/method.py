@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unpooled.methods.aipw.effects import conditional, elsewhere, individual
+from unpooled.methods.aipw.effects import REGRESSIONS_ELSEWHERE, conditional, elsewhere, individual
 from unpooled.methods.aipw.fit import budget, expected
 from unpooled.methods.aipw.newton import STEPS
 from unpooled.methods.aipw.settings import AIPWContext, context_of, outcome_family, outcome_model
@@ -99,6 +99,9 @@ class MetaAnalysisMethod:
         seed: int,
     ) -> np.ndarray:
         return elsewhere(outcome_family(context), draws, people, 0)
+
+    def elsewhere_words(self, settings: MetaAnalysisSettings) -> str:
+        return REGRESSIONS_ELSEWHERE
 
     def individual_effects(
         self,

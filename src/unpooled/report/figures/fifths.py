@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -11,6 +12,13 @@ from unpooled.report.figures.style import new_axes, on_outcome
 
 APART = 0.12
 """Distance of the two points of a fifth."""
+
+
+def slope_words(estimate: float, lower: float, upper: float) -> str:
+    """The slope of the calibration with its interval, in words."""
+    if not np.isfinite(estimate):
+        return "all predictions are equal"
+    return f"calibration slope {estimate:.2f} [{lower:.2f}, {upper:.2f}]".replace("-", "−")
 
 
 def fifths(table: pd.DataFrame, slope: str, *, outcome: str, unit: str = "", ax: Axes | None = None) -> Axes:

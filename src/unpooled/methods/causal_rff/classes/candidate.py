@@ -17,7 +17,7 @@ from unpooled.methods.causal_rff.classes.cells import Cells, Counted, Variances,
 from unpooled.methods.causal_rff.classes.em import Learned, most_classes
 from unpooled.methods.causal_rff.classes.log_likelihoods import as_draws
 from unpooled.methods.causal_rff.classes.mixture import Mixture
-from unpooled.methods.causal_rff.fit import CandidateFit, noise_sd
+from unpooled.methods.causal_rff.fit import CandidateFit, noise_of
 from unpooled.models.chain_checks import required_draws
 from unpooled.optimise.procedure import Procedure, side_by_side
 from unpooled.protocol.records import Draws
@@ -66,7 +66,7 @@ class ClassCandidate(NamedTuple):
         selected = np.linspace(0, count - 1, self.draws).round().astype(int)
         diagnostics = _diagnostics(learned) | {
             "borrowed": BySite(borrowed(self.mixture, mode), axes=2),
-            "noise": noise_sd(drawn),
+            **noise_of(drawn, counts=self.mixture.outcome.link is not None),
             "mixing": mixing.summary(),
         }
         chosen = jax.tree.map(lambda leaf: leaf[selected], drawn)

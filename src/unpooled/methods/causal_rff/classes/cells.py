@@ -2,7 +2,8 @@
 
 θ_s is a sum of components, each with its own variance: common to all cells, to an arm, to a cell, and the
 same again for each site. Numeric outcomes have Gaussian noise. 0/1 outcomes have logits with the quadratic
-bound of Jaakkola & Jordan, under which the same linear solve gives a lower bound on the evidence.
+bound of Jaakkola & Jordan, under which the same linear solve gives a lower bound on the evidence. Counts have
+a log link, expanded about the last means (`count_cells`): the solve then gives Laplace's approximation.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from unpooled.maths import partial_pooling as pooling
+from unpooled.methods.causal_rff.classes import count_cells
+from unpooled.models.dispersion import most_probable
+from unpooled.models.link import Link
 
 INNER = 3
 """EM steps of the variances per round; they run at the coordinator and need no exchange."""
@@ -43,25 +47,34 @@ class Cells(eqx.Module):
     expected: tuple[float, ...] = eqx.field(static=True)
     learned: tuple[bool, ...] = eqx.field(static=True)
     binary: bool = eqx.field(static=True)
+    link: Link | None = None
+    """The link of counts, whose dispersions take the place of the noise variances."""
 
     def start(self, sites: int) -> Variances:
-        """Starting values: expected variances, and bounds that are tight at even odds."""
+        """Starting values: expected variances, and bounds that are tight at even odds or the mean count."""
         return Variances(jnp.asarray(self.expected), jnp.full((sites, len(self.arm)), 1e-3))
 
 
 class Variances(NamedTuple):
-    """Variances of the components and of each arm's noise, and points where the logit bounds are tight."""
+    """Variances of the components and of each arm's noise, and points where the logit bounds are tight.
+
+    For counts, each arm's dispersion, and the points about which the log likelihoods are expanded.
+    """
 
     values: Float[Array, " v"]
     tight: Float[Array, "m c"]
 
 
 class Counted(NamedTuple):
-    """Number of people and sum of outcomes by site and cell, and sum of squared outcomes by arm."""
+    """Number of people and sum of outcomes by site and cell, and sum of squared outcomes by arm.
+
+    Of counts, by arm, log densities at the overall mean at given dispersions.
+    """
 
     people: Float[Array, "m c"]
     total: Float[Array, "m c"]
     square: Float[Array, " 2"]
+    dispersion: Float[Array, "2 k"] | None = None
 
 
 class Means(NamedTuple):
@@ -73,9 +86,13 @@ class Means(NamedTuple):
 
 
 def make_cells(
-    common: tuple[Component, ...], site: tuple[Component, ...], arm: tuple[int, ...], *, binary: bool
-) -> Cells:
-    """Stack the components, followed by the noise, whose expected variance is 0.3 in standard units."""
+    common: tuple[Component, ...], site: tuple[Component, ...], arm: tuple[int, ...], *, binary: bool,
+    link: Link | None = None,
+) -> Cells:  # fmt: skip
+    """Stack the components, followed by the noise, whose expected variance is 0.3 in standard units.
+
+    For counts the dispersions follow, which start from there.
+    """
     of = [np.repeat(i, part.columns.shape[1]) for i, part in enumerate((*common, *site))]
     noise = () if binary else (0.3, 0.3)
     return Cells(
@@ -85,8 +102,9 @@ def make_cells(
         site_of=tuple(np.concatenate(of[len(common) :]).tolist()),
         arm=arm,
         expected=(*[part.expected for part in (*common, *site)], *noise),
-        learned=(*[part.learned for part in (*common, *site)], *[True for _ in noise]),
+        learned=(*[part.learned for part in (*common, *site)], *[link is None for _ in noise]),
         binary=binary,
+        link=link,
     )
 
 
@@ -98,9 +116,13 @@ def improve(cells: Cells, active: Array, counted: Counted, variances: Variances)
         values = pooling.expectation_step(
             lambda values: _evidence(cells, active, counted, Variances(values, now.tight)), now.values, levels
         )
-        if not cells.binary:
+        if not cells.binary and cells.link is None:
             return Variances(values, now.tight)
         found = solve(cells, active, counted, Variances(values, now.tight))
+        if cells.link is not None:
+            dispersion = most_probable(log_dispersions(cells, counted, found.mean, found.variance))
+            tight = count_cells.moved(cells.link, now.tight, found.mean)
+            return Variances(values.at[-2:].set(dispersion), tight)
         return Variances(values, jnp.sqrt(found.mean**2 + found.variance))
 
     variances = jax.lax.fori_loop(0, INNER, step, variances)
@@ -137,8 +159,26 @@ def precision(cells: Cells, counted: Counted, variances: Variances) -> tuple[Arr
     """The Gaussian likelihood of θ by site and cell: precision, and precision times mean."""
     if cells.binary:
         return 2.0 * slope(variances.tight) * counted.people, counted.total - 0.5 * counted.people
+    if cells.link is not None:
+        found = expansion(cells, counted, variances)
+        return found.weight, found.score
     noise = variances.values[-2:][np.array(cells.arm)]
     return counted.people / noise, counted.total / noise
+
+
+def expansion(cells: Cells, counted: Counted, variances: Variances) -> count_cells.Expansion:
+    """Of counts: the log likelihood of θ by site and cell, expanded about the points in `tight`."""
+    assert cells.link is not None
+    dispersion = variances.values[-2:][np.array(cells.arm)]
+    return count_cells.expanded(cells.link, counted.people, counted.total, variances.tight, dispersion)
+
+
+def log_dispersions(cells: Cells, counted: Counted, mean: Array, variance: Array) -> Float[Array, "2 k"]:
+    """Of counts: the expected log likelihood of each arm's dispersion on a grid."""
+    assert cells.link is not None and counted.dispersion is not None
+    return count_cells.log_dispersions(
+        cells.link, counted.people, counted.total, mean, variance, counted.dispersion
+    )
 
 
 def slope(tight: Array) -> Array:
@@ -163,7 +203,7 @@ def _levels(cells: Cells, active: Array, counted: Counted) -> Array:
         terms = jnp.sum(used[0] * mine[0]) + sites * jnp.sum(used[1] * mine[1])
         sizes.append(terms + PRIOR_LEVELS if learned else jnp.inf)
     levels = jnp.stack([jnp.asarray(size, float) for size in sizes])
-    if cells.binary:
+    if cells.binary or cells.link is not None:
         return levels
     return levels.at[-2:].add(people_by_arm(cells, counted))
 
@@ -182,6 +222,9 @@ def _evidence(cells: Cells, active: Array, counted: Counted, variances: Variance
 def _beyond_solve(cells: Cells, counted: Counted, variances: Variances) -> Array:
     """Terms of the log evidence that do not depend on θ, plus the log prior of the variances."""
     known = log_prior(cells, variances.values)
+    if cells.link is not None and counted.dispersion is not None:
+        level = jnp.sum(expansion(cells, counted, variances).level)
+        return known + level + count_cells.log_rest(counted.dispersion, variances.values[-2:])
     if not cells.binary:
         return known + log_noise(cells, counted, variances.values)
     tight = variances.tight

@@ -1,6 +1,8 @@
 """Gibbs sampling: sites draw everybody's class, the coordinator draws all parameters, for parallel chains.
 
-A chain's classes depend on its current parameters only, so the sites keep no state between rounds.
+A chain's classes depend on its current parameters only, so the sites keep no state between rounds. Means are
+drawn exactly: Gaussian ones, logits by Pólya–Gamma weights, and those of counts by elliptical slices about
+Laplace's approximation. The variances of counts' components are drawn with θ integrated out by Laplace.
 """
 
 from __future__ import annotations
@@ -11,13 +13,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 from polyagamma import random_polyagamma
 
 from unpooled.maths import partial_pooling as pooling
 from unpooled.maths.compilation import Program
 from unpooled.maths.streams import key_data, stream
 from unpooled.methods.causal_rff.classes import cells as cell
+from unpooled.methods.causal_rff.classes import count_cells
 from unpooled.methods.causal_rff.classes.cells import Cells, Counted, Variances
 from unpooled.methods.causal_rff.classes.em import Learned, most_classes
 from unpooled.methods.causal_rff.classes.log_likelihoods import (
@@ -38,11 +41,15 @@ from unpooled.methods.causal_rff.classes.mixture import (
     treatment_counts,
 )
 from unpooled.models.chain_checks import Mixing, measure
+from unpooled.models.dispersion import draw_dispersion
+from unpooled.models.link import Link
 from unpooled.optimise.procedure import Procedure, ask
 from unpooled.protocol.records import Draws, Parameters
 
 STEPS = 5
 """Metropolis steps of the variances per round, at the coordinator."""
+NEWTON, SLICES = 8, 3
+"""Counts: Newton's steps to the mode, and steps of slice sampling, per round, at the coordinator."""
 STRIDE = 0.4
 """Proposal sd of the log-variances."""
 
@@ -76,14 +83,17 @@ def sample(
         states, likelihoods = draw(mixture, states, counts, likelihoods, rng)
         if number >= sweeps - kept(sweeps):
             found.append(as_draws(likelihoods, classes))
-            seen.append(monitored(counts, likelihoods, binary=mixture.outcome.binary))
+            outcome = mixture.outcome
+            seen.append(monitored(counts, likelihoods, binary=outcome.binary, link=outcome.link))
     every: dict[str, np.ndarray] = jax.tree.map(lambda *leaves: np.stack(leaves), *seen)
     effect = every.pop("average effect")
     mixing = measure(every, effect, required, unjudged=tuple(every))
     return GibbsSample(jax.tree.map(lambda *leaves: np.concatenate(leaves), *found), mixing)
 
 
-def monitored(counts: Counts, likelihoods: ClassLogLikelihoods, *, binary: bool) -> dict[str, np.ndarray]:
+def monitored(
+    counts: Counts, likelihoods: ClassLogLikelihoods, *, binary: bool, link: Link | None = None
+) -> dict[str, np.ndarray]:
     """Quantities of every chain that do not depend on the labels of the classes, [chain, …].
 
     The parameters of single classes are left out: classes may swap labels without a change of the model. The
@@ -95,6 +105,8 @@ def monitored(counts: Counts, likelihoods: ClassLogLikelihoods, *, binary: bool)
     means = np.asarray(likelihoods.outcome)
     if binary:
         means = np.exp(-np.logaddexp(0.0, -means))
+    if link is not None:
+        means = np.asarray(link.mean(jnp.asarray(means)))
     by_class = people.sum(axis=1)
     outcomes = np.einsum("csk,csak->ca", people, means) / total[:, None]
     between = np.einsum("csk,csak->ca", people, means**2) / total[:, None] - outcomes**2
@@ -125,11 +137,12 @@ def draw(
     )
     chains, sites, _, most = counts.people.shape
     logit = np.zeros((chains, sites, 2 * most))
-    if mixture.outcome.binary:
+    if mixture.outcome.binary or mixture.outcome.link is not None:
         logit = np.asarray(likelihoods.outcome).reshape(logit.shape)
-    outcome, means = _cells(
-        mixture.outcome, np.tile(active, 2), jax.vmap(outcome_counts)(counts), states.outcome, logit, rng
-    )
+    variances, counted = states.outcome, jax.vmap(outcome_counts)(counts)
+    if mixture.outcome.link is not None:
+        variances = _dispersed(mixture.outcome, counted, variances, logit, rng)
+    outcome, means = _cells(mixture.outcome, np.tile(active, 2), counted, variances, logit, rng)
     means = means.reshape(chains, sites, 2, most)
     numbers = _numbers(counts, rng)
     ones = rng.beta(BETA + counts.ones, BETA + counts.people.sum(axis=(1, 2))[:, :, None] - counts.ones)
@@ -178,29 +191,59 @@ def _numbers(counts: Counts, rng: np.random.Generator) -> dict[str, np.ndarray]:
     return {"centre": centre, "weight": weight, "level": level}
 
 
+def _dispersed(
+    cells: Cells, counted: Counted, variances: Variances, theta: np.ndarray, rng: np.random.Generator
+) -> Variances:
+    """Draw the dispersions of counts given their cells' means."""
+    found = np.asarray(_log_dispersions(cells, counted, theta))
+    values = jnp.asarray(variances.values).at[:, -2:].set(draw_dispersion(found, rng))
+    return Variances(values, variances.tight)
+
+
+@Program
+@partial(jax.vmap, in_axes=(None, 0, 0))
+def _log_dispersions(cells: Cells, counted: Counted, theta: Array) -> Array:
+    return cell.log_dispersions(cells, counted, theta, jnp.zeros_like(theta))
+
+
 def _cells(
     cells: Cells, active: np.ndarray, counted: Counted, variances: Variances, logit: Any,
     rng: np.random.Generator,
 ) -> tuple[Variances, np.ndarray]:  # fmt: skip
-    """Draw the variances of every chain by Metropolis with θ integrated out, then θ given the variances."""
+    """Draw the variances of every chain by Metropolis with θ integrated out, then θ given the variances.
+
+    `logit` is the last θ; that of Gaussian outcomes is not needed.
+    """
     weight = np.zeros(counted.people.shape)
     if cells.binary:
         # Given Pólya–Gamma weights the logit likelihood is Gaussian (Polson, Scott & Windle 2013).
         people: Any = np.asarray(counted.people)
-        drawn = random_polyagamma(np.maximum(people, 1.0), logit, random_state=rng)
+        some: Any = np.where(people > 0, people, 1.0)
+        drawn = random_polyagamma(some, logit, random_state=rng)
         weight = np.where(people > 0, drawn, 0.0)
-    keys = key_data(rng, len(weight))
-    values, theta = _compiled(cells, active, counted, variances.values, weight, keys)
+    keys, tight = key_data(rng, len(weight)), None
+    if cells.link is not None:
+        weight, tight = logit, variances.tight
+    values, theta = _compiled(cells, active, counted, variances.values, weight, keys, tight)
     return Variances(values, variances.tight), np.asarray(theta)
 
 
 @partial(Program, often=True)
-@partial(jax.vmap, in_axes=(None, 0, 0, 0, 0, 0))
+@partial(jax.vmap, in_axes=(None, 0, 0, 0, 0, 0, 0))
 def _compiled(
-    cells: Cells, active: Array, counted: Counted, values: Array, weight: Array, key: Array
+    cells: Cells, active: Array, counted: Counted, values: Array, last: Array, key: Array, tight: Array | None
 ) -> tuple[Array, Array]:
+    """`last` holds the weights of logits, or the last θ of counts, which are expanded about their mode.
+
+    The mode is found from `tight`, which is the same in every round: the expansion may not depend on θ.
+    """
+    said = last
+    if cells.link is not None:
+        assert tight is not None
+        said = _mode(cells, active, counted, Variances(values, tight))
+
     def evidence(log_values: Array) -> Array:
-        return _log_density(cells, active, counted, jnp.exp(log_values), weight)
+        return _log_density(cells, active, counted, jnp.exp(log_values), said)
 
     def step(carry: tuple[Array, Array], key: Array) -> tuple[tuple[Array, Array], None]:
         current, density = carry
@@ -210,26 +253,67 @@ def _compiled(
         accept = jnp.log(jax.random.uniform(second)) < proposed - density
         return (jnp.where(accept, current + move, current), jnp.where(accept, proposed, density)), None
 
-    steps, last = jax.random.split(jax.random.wrap_key_data(key))
+    steps, final_key = jax.random.split(jax.random.wrap_key_data(key))
     initial = jnp.log(values)
     (final, _), _ = jax.lax.scan(step, (initial, evidence(initial)), jax.random.split(steps, STEPS))
     values = jnp.exp(final)
     prior = cell.prior_of(cells, active, values)
-    fitted = pooling.posterior(cell.sums_of(*_precision(cells, counted, values, weight)), prior)
-    found = pooling.coefficients(fitted, prior, last)
+    fitted = pooling.posterior(cell.sums_of(*_precision(cells, counted, values, said)), prior)
+    if cells.link is not None:
+        return values, _sliced(cells, counted, Variances(values, said), fitted, prior, last, final_key)
+    found = pooling.coefficients(fitted, prior, final_key)
     return values, found.common + found.site
 
 
-def _precision(cells: Cells, counted: Counted, values: Array, weight: Array) -> tuple[Array, Array]:
+def _mode(cells: Cells, active: Array, counted: Counted, variances: Variances) -> Float[Array, "m c"]:
+    """Of counts: the most probable θ given the variances, by Newton's steps."""
+    assert cells.link is not None
+    link, prior = cells.link, cell.prior_of(cells, active, variances.values)
+
+    def step(_: int, tight: Array) -> Array:
+        sums = cell.sums_of(*cell.precision(cells, counted, Variances(variances.values, tight)))
+        found = pooling.coefficients(pooling.posterior(sums, prior), prior)
+        return count_cells.moved(link, tight, found.common + found.site)
+
+    return jax.lax.fori_loop(0, NEWTON, step, variances.tight)
+
+
+def _sliced(
+    cells: Cells, counted: Counted, variances: Variances, fitted: pooling.PoolingPosterior,
+    prior: pooling.PoolingPrior, last: Array, key: Array,
+) -> Float[Array, "m c"]:  # fmt: skip
+    """Of counts: θ by steps of slice sampling about Laplace's approximation, from the last θ.
+
+    The approximation has the same prior, so that the densities differ in the likelihood alone.
+    """
+    assert cells.link is not None
+    link, dispersion = cells.link, variances.values[-2:][np.array(cells.arm)]
+    said = cell.expansion(cells, counted, variances)
+    centre = pooling.coefficients(fitted, prior)
+
+    def excess(theta: Array) -> Array:
+        log = count_cells.log_likelihood(link, counted.people, counted.total, theta, dispersion)
+        return jnp.sum(log - said.score * theta + 0.5 * said.weight * theta**2)
+
+    def step(theta: Array, key: Array) -> tuple[Array, None]:
+        for_draw, for_slice = jax.random.split(key)
+        drawn = pooling.coefficients(fitted, prior, for_draw)
+        mean = centre.common + centre.site
+        return count_cells.slice_sampled(excess, theta, mean, drawn.common + drawn.site, for_slice), None
+
+    return jax.lax.scan(step, last, jax.random.split(key, SLICES))[0]
+
+
+def _precision(cells: Cells, counted: Counted, values: Array, said: Array) -> tuple[Array, Array]:
     """As `cells.precision`, with Pólya–Gamma weights for logits."""
     if cells.binary:
-        return weight, counted.total - 0.5 * counted.people
-    return cell.precision(cells, counted, Variances(values, weight))
+        return said, counted.total - 0.5 * counted.people
+    return cell.precision(cells, counted, Variances(values, said))
 
 
-def _log_density(cells: Cells, active: Array, counted: Counted, values: Array, weight: Array) -> Array:
+def _log_density(cells: Cells, active: Array, counted: Counted, values: Array, said: Array) -> Array:
     """Log posterior density of the log-variances with θ integrated out: the evidence plus the prior of EM."""
-    sums = cell.sums_of(*_precision(cells, counted, values, weight))
+    sums = cell.sums_of(*_precision(cells, counted, values, said))
     found = pooling.posterior(sums, cell.prior_of(cells, active, values)).log_evidence
     log = found + cell.log_prior(cells, values)
-    return log if cells.binary else log + cell.log_noise(cells, counted, values)
+    return log if cells.binary or cells.link is not None else log + cell.log_noise(cells, counted, values)

@@ -15,9 +15,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from unpooled.disclosure.effective_people import capped, effective_people, enough
-from unpooled.models.outcome_family import Family, Logit
+from unpooled.models.dispersion import log_densities
+from unpooled.models.link import Link
+from unpooled.models.outcome_family import NODES, WEIGHTS, Family, Logit, NegativeBinomial
 from unpooled.protocol.messages import Statistics
-from unpooled.protocol.records import Draws, Parameters
+from unpooled.protocol.records import Arrays, Draws, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import ANY, FOLD, LINEAR, Bounds, Stage
 
@@ -55,9 +57,10 @@ class ClassLogLikelihoods(NamedTuple):
     treatment: Float[Array, "m 2 k"]
     """log p(w | z, s), by arm."""
     outcome: Float[Array, "m 2 k"]
-    """θ: the expected outcome, or its logit."""
+    """θ: the expected outcome, its logit, or the latent function of a count's link."""
     variance: Float[Array, "m 2 k"]
     noise: Float[Array, " 2"]
+    """Of counts, the dispersions."""
     chance: Float[Array, "m 2 2 k"]
     """log p(y | z, w, s) for y = 0 and 1; empty unless outcomes are 0/1."""
 
@@ -104,10 +107,17 @@ def of_treatment(likelihoods: ClassLogLikelihoods, rows: Rows) -> Float[Array, "
 
 
 def of_outcome(
-    likelihoods: ClassLogLikelihoods, rows: Rows, *, binary: bool, predictive: bool = False
+    likelihoods: ClassLogLikelihoods,
+    rows: Rows,
+    *,
+    binary: bool,
+    link: Link | None = None,
+    predictive: bool = False,
 ) -> Float[Array, "n k"]:
     """E log p(y | z, w, s); with `predictive`, log E p(y | z, w, s) for held-out people."""
     arm = rows.treatment.astype(int)
+    if link is not None:
+        return _of_count(likelihoods, rows, link, predictive=predictive)
     if binary:
         return likelihoods.chance[(rows.outcome > 0.0).astype(int), arm]
     squares = (rows.outcome[:, None] - likelihoods.outcome[arm]) ** 2
@@ -115,6 +125,21 @@ def of_outcome(
     if predictive:
         noise, variance = noise + variance, 0.0
     return -0.5 * ((squares + variance) / noise + jnp.log(2.0 * jnp.pi * noise))
+
+
+def _of_count(
+    likelihoods: ClassLogLikelihoods, rows: Rows, link: Link, *, predictive: bool
+) -> Float[Array, "n k"]:
+    """The expectation to second order in θ, as in Laplace's approximation; predictive ones by quadrature."""
+    arm, family = rows.treatment.astype(int), link.family
+    outcome, noise = family.seen(rows.outcome)[:, None], likelihoods.noise[arm][:, None]
+    theta, variance = likelihoods.outcome[arm], likelihoods.variance[arm]
+    if not predictive:
+        found = link.observed(outcome, theta, noise)
+        return family.log_density(outcome, link.predictor(theta), noise) - 0.5 * variance / found.variance
+    each = theta[..., None] + jnp.sqrt(variance)[..., None] * NODES
+    logs = family.log_density(outcome[..., None], link.predictor(each), noise[..., None])
+    return jax.nn.logsumexp(logs + jnp.log(WEIGHTS), axis=-1)
 
 
 PROBABILITY = (-100.0, 1e-9)
@@ -142,9 +167,12 @@ class Classes(Stage):
     family: Family
     drawn: bool = eqx.field(static=True)
     """Whether classes are drawn."""
+    link: Link | None = None
+    """The link of counts."""
     reveals: ClassVar[str] = (
         "by arm and latent class: expected number of people and sum of outcomes at this site; for sums over "
-        "sites: sums of the covariates by latent class"
+        "sites: sums of the covariates by latent class; of counts, their log densities at given dispersions "
+        "by arm"
     )
 
     def bounds(self) -> Bounds:
@@ -155,7 +183,8 @@ class Classes(Stage):
         likelihoods = ClassLogLikelihoods(**fixed["views"], **parameters.per_site)
         use = rows.present * (rows.fold != fixed["fold"])
         logs = of_covariates(likelihoods, self.columns, rows) + of_treatment(likelihoods, rows)
-        logs = logs + of_outcome(likelihoods, rows, binary=isinstance(self.family, Logit))
+        binary = isinstance(self.family, Logit)
+        logs = logs + of_outcome(likelihoods, rows, binary=binary, link=self.link)
         if self.drawn:
             key = rows.own_key(jax.random.wrap_key_data(fixed["key"]))
             chosen = jnp.argmax(logs + jax.random.gumbel(key, logs.shape), axis=1)
@@ -175,11 +204,18 @@ class Classes(Stage):
                 "ones": share.T @ ones,
                 "numbers": share.T @ numbers,
                 "squares": share.T @ numbers**2,
-                "square": arms @ (share.sum(axis=1) * outcome**2),
                 "entropy": entropy,
+                **self._of_outcomes(arms * share.sum(axis=1), outcome, rows.least),
             },
             {"people": arms @ share, "outcome": (arms * outcome) @ share},
         )
+
+    def _of_outcomes(self, arms: Array, outcome: Array, least: float) -> Arrays:
+        """What else of the outcomes is needed by arm: their squares, or log densities of counts."""
+        if self.link is None or not isinstance(self.family, NegativeBinomial):
+            return {"square": arms @ outcome**2}
+        at_mean = jnp.broadcast_to(self.link.offset, outcome.shape)
+        return {"dispersion": log_densities(self.family, outcome, at_mean, arms, least)}
 
 
 def large_enough(shares: Float[Array, "*a k n"], least: float) -> Float[Array, "*a k"]:

@@ -31,6 +31,7 @@ from unpooled.methods.causal_rff.classes.log_likelihoods import (
     ColumnKinds,
     log_likelihoods_of,
 )
+from unpooled.models.link import Link
 from unpooled.protocol.messages import Statistics
 
 _CLASS_AXIS = {"people": -1, "outcome": -1, "ones": -2, "numbers": -2, "squares": -2}
@@ -71,10 +72,11 @@ class Counts(NamedTuple):
     squares: Float[Array, "k c"]
     square: Float[Array, " 2"]
     entropy: Float[Array, ""]
+    dispersion: Float[Array, "2 k"] | None = None
 
 
-def make_mixture(most: int, columns: ColumnKinds, *, binary: bool) -> Mixture:
-    """A mixture with at most `most` classes.
+def make_mixture(most: int, columns: ColumnKinds, *, binary: bool, link: Link | None = None) -> Mixture:
+    """A mixture with at most `most` classes; `link` is that of counts.
 
     Outcome means have components common to all cells, by arm and by cell; sites deviate at the same three
     levels. As in the paper, a class's means in the two arms are independent a priori given the arms' means.
@@ -94,6 +96,7 @@ def make_mixture(most: int, columns: ColumnKinds, *, binary: bool) -> Mixture:
         ),
         arm=(0,) * most + (1,) * most,
         binary=binary,
+        link=link,
     )
     treatment = make_cells(
         (Component(np.ones((most, 1)), 4.0, learned=False), Component(np.eye(most), 4.0)),
@@ -137,7 +140,10 @@ def counts_of(reply: Statistics, most: int) -> Counts:
     """The counts of an aggregated reply, [batch, …]; classes that were not sent get zeros."""
     parts = {**reply.summed, **reply.per_site}
     found = {name: _widened(parts[name], axis, most) for name, axis in _CLASS_AXIS.items()}
-    return Counts(**found, square=parts["square"], entropy=parts["entropy"])
+    square = parts.get("square", np.zeros((len(parts["entropy"]), 2)))
+    return Counts(
+        **found, square=jnp.asarray(square), entropy=parts["entropy"], dispersion=parts.get("dispersion")
+    )
 
 
 def _widened(value: np.ndarray, axis: int, most: int) -> Array:
@@ -186,7 +192,8 @@ def _chances(mixture: Mixture, means: Means, outcome: Variances, by_arm: tuple[i
 
 def outcome_counts(counts: Counts) -> Counted:
     sites = counts.people.shape[0]
-    return Counted(counts.people.reshape(sites, -1), counts.outcome.reshape(sites, -1), counts.square)
+    people, outcome = counts.people.reshape(sites, -1), counts.outcome.reshape(sites, -1)
+    return Counted(people, outcome, counts.square, counts.dispersion)
 
 
 def treatment_counts(counts: Counts) -> Counted:

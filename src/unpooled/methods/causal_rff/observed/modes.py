@@ -26,8 +26,8 @@ class SiteTerms(Protocol):
     """How coefficients are related between sites, given a point: log-variances and other parameters."""
 
     @property
-    def binary(self) -> bool:
-        """Whether outcomes are 0/1."""
+    def linked(self) -> bool:
+        """Whether outcomes have a link: 0/1 outcomes and counts."""
         ...
 
     @property
@@ -64,6 +64,12 @@ class VarianceMode(NamedTuple):
     point: np.ndarray
     precision: np.ndarray
     evidence: float
+
+
+def expected(terms: SiteTerms) -> VarianceMode:
+    """The prior expectation of the point, in place of a mode."""
+    point = terms.expected
+    return VarianceMode(point, np.zeros((len(point), len(point))), 0.0)
 
 
 def find_mode(

@@ -15,12 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from unpooled.disclosure.effective_people import enough
+from unpooled.disclosure.effective_people import capped, enough, spread_out
 from unpooled.maths import partial_pooling as pooling
 from unpooled.maths.fourier import fourier_features
 from unpooled.maths.linear_algebra import pack, unpack
 from unpooled.methods.causal_rff.settings import CausalRFFContext
-from unpooled.models.outcome_family import Family, Logit
+from unpooled.models.dispersion import log_densities
+from unpooled.models.link import Link
+from unpooled.models.outcome_family import Family, Gaussian, NegativeBinomial
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
@@ -28,12 +30,15 @@ from unpooled.protocol.stage import FOLD, LINEAR, LOGIT, Bounds, Stage
 
 CODES = np.array([[1.0, -0.5], [1.0, 0.5]])
 """Contrast of each arm: loadings on (shared part, effect)."""
-LOGIT_SCALE = 4.0
-"""Factor from variances of standardised outcomes to variances of logits of similar steepness."""
+SCALES = {"continuous": 1.0, "binary": 4.0, "count": 1.0}
+"""Factor from variances of standardised outcomes to variances of predictors of similar steepness: of logits,
+and of the latent function of counts, whose link has a unit."""
 SPREAD = 1.5
 """Prior sd of every log-variance about its expectation."""
 
 
+DISPERSION = (0.0, 100.0)
+"""Bounds of the dispersion of counts."""
 COEFFICIENTS: Bounds = {"length": (0.4, 1e4), "common": LINEAR, "site": LINEAR, "noise": (1e-6, 100.0)}
 """Bounds of the regression's parameters; the shortest length-scale is half the scale of the data."""
 
@@ -98,52 +103,85 @@ class Regression(Stage):
     """Number of features in which sites may differ: 1 (offsets) or all."""
     differ: bool = eqx.field(static=True)
     """Whether sites may differ at all."""
+    link: Link | None = None
+    """The link of counts, whose predictor is that of the mean count plus a unit times the regression."""
     reveals: ClassVar[str] = (
         "for sums over sites: products of the covariates' features by arm; where sites may differ, at this "
         "site: sums of the features and of the outcome by arm (where they may differ in every coefficient, "
-        "the products too)"
+        "the products too); of counts, for sums over sites, their log densities at given dispersions by arm"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
         fixed = parameters.fixed
         use = rows.present * (rows.fold != fixed["fold"])
         features = self.design.features(rows.covariates, fixed["length"])
-        weight, response, level = jnp.ones_like(use), rows.outcome, jnp.zeros_like(use)
-        if isinstance(self.family, Logit):
-            weight, response, level = self._working(parameters, features, rows)
+        found = _Expansion(jnp.ones_like(use), rows.outcome, jnp.zeros_like(use), jnp.zeros_like(use))
+        if not isinstance(self.family, Gaussian):
+            found = self._expanded(parameters, features, rows, use)
         arms = jnp.stack([1.0 - rows.treatment, rows.treatment]) * use
-        arms = arms * enough(arms * weight, rows.least)[:, None]
-        gram = jnp.einsum("an,nf,ng->afg", arms * weight, features, features)
-        score = jnp.einsum("an,n,nf->af", arms, response, features)
+        arms = arms * enough(arms * found.weight, rows.least)[:, None]
+        gram = jnp.einsum("an,nf,ng->afg", arms * found.weight, features, features)
+        score = jnp.einsum("an,n,nf->af", arms, found.response, features)
         own = {"cross": gram[:, : self.width], "site_score": score[:, : self.width]}
-        return Statistics(
-            {
-                "gram": pack(gram),
-                "score": score,
-                "square": arms @ response**2,
-                "people": arms.sum(axis=1),
-                "level": use @ level,
-            },
-            own if self.differ else {},
-        )
+        total = {
+            "gram": pack(gram),
+            "score": score,
+            "square": arms @ found.response**2,
+            "people": arms.sum(axis=1),
+            "level": use @ found.level,
+        }
+        if isinstance(self.family, NegativeBinomial):
+            # The squares of working responses are not needed, and single large counts would dominate them.
+            seen = self.family.seen(rows.outcome)
+            total["square"] = jnp.zeros(2)
+            total["dispersion"] = log_densities(self.family, seen, found.predictor, arms, rows.least)
+        return Statistics(total, own if self.differ else {})
 
     def bounds(self) -> Bounds:
-        steep = {"common": LOGIT, "site": LOGIT} if isinstance(self.family, Logit) else {}
-        return {"fold": FOLD, **COEFFICIENTS, **steep}
+        found: Bounds = {"fold": FOLD, **COEFFICIENTS}
+        if self.link is not None:
+            steepest = (-self.link.largest, self.link.largest)
+            found |= {"common": steepest, "site": steepest, "dispersion": DISPERSION}
+        elif not isinstance(self.family, Gaussian):
+            found |= {"common": LOGIT, "site": LOGIT}
+        return found
 
-    def _working(self, parameters: Parameters, features: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        """Weight, response and constant of the quadratic expansion of the logit likelihood (IRLS)."""
+    def _expanded(self, parameters: Parameters, features: Array, rows: Rows, use: Array) -> _Expansion:
+        """The quadratic expansion of the log likelihood about the coefficients (IRLS)."""
         arm = rows.treatment.astype(int)
         both = linear_predictor(features, parameters.fixed["common"], parameters.per_site["site"])
-        logit = both[jnp.arange(len(arm)), arm]
-        chance = jax.nn.sigmoid(logit)
-        weight, slope = chance * (1.0 - chance), self.family.seen(rows.outcome) - chance
-        level = (
-            self.family.log_density(self.family.seen(rows.outcome), logit, weight)
-            - slope * logit
-            - 0.5 * weight * logit**2
-        )
-        return weight, slope + weight * logit, level
+        point, outcome = both[jnp.arange(len(arm)), arm], self.family.seen(rows.outcome)
+        if self.link is not None:
+            return _of_counts(self.link, outcome, point, parameters.fixed["dispersion"][arm], use, rows.least)
+        chance = jax.nn.sigmoid(point)
+        weight, slope = chance * (1.0 - chance), outcome - chance
+        log = self.family.log_density(outcome, point, weight)
+        level = log - slope * point - 0.5 * weight * point**2
+        return _Expansion(weight, slope + weight * point, level, point)
+
+
+class _Expansion(NamedTuple):
+    """log p(y) ≈ level + response·f − ½·weight·f² about the point whose predictor is given."""
+
+    weight: Float[Array, " n"]
+    response: Float[Array, " n"]
+    level: Float[Array, " n"]
+    predictor: Float[Array, " n"]
+
+
+def _of_counts(
+    link: Link, outcome: Array, point: Array, dispersion: Array, use: Array, least: float
+) -> _Expansion:
+    """Of counts; where the curve is steep, few people may not tell more of it than all others together."""
+    point = link.near(point)
+    predictor = link.predictor(point)
+    found = link.observed(outcome, point, dispersion)
+    # Of one person: people with sampling weights are capped by how much they count, and then count as often.
+    weight = jnp.where(use > 0.0, capped(use / found.variance, least) / jnp.where(use > 0.0, use, 1.0), 0.0)
+    response = weight * found.outcome
+    log = link.family.log_density(outcome, predictor, dispersion)
+    level = log - (response - weight * point) * point - 0.5 * weight * point**2
+    return _Expansion(weight, response, spread_out(level, use, least), predictor)
 
 
 def linear_predictor(features: Array, common: Array, site: Array) -> Float[Array, "n 2"]:
@@ -169,17 +207,18 @@ class Outline(eqx.Module):
     common: tuple[int, ...] = eqx.field(static=True)
     site: tuple[int, ...] = eqx.field(static=True)
     expected: tuple[float, ...] = eqx.field(static=True)
-    binary: bool = eqx.field(static=True)
+    linked: bool = eqx.field(static=True)
+    """Whether outcomes have a link: 0/1 outcomes and counts, whose working responses have unit noise."""
 
 
-def outline(design: Design, width: int, *, differ: bool, binary: bool) -> Outline:
+def outline(design: Design, width: int, *, differ: bool, family: str) -> Outline:
     """Variance groups and their prior expectations for standardised outcomes.
 
     Group 0 holds the intercepts and is fixed. For (shared, effect), groups 1–2 are linear and 3–4 Fourier
     coefficients; 5–10 are the same for site terms (intercept, linear, Fourier); the last two are the noise.
     """
     part, linear = design.part, 1.0 / max(design.linear, 1)
-    scale = LOGIT_SCALE if binary else 1.0
+    scale, linked = SCALES[family], family != "continuous"
     common = [np.select([part == 0, part == 1], [0, 1 + effect], 3 + effect) for effect in (0, 1)]
     site = [
         np.select([part == 0, part == 1], [5 + effect, 7 + effect], 9 + effect)[:width] for effect in (0, 1)
@@ -189,8 +228,8 @@ def outline(design: Design, width: int, *, differ: bool, binary: bool) -> Outlin
     return Outline(
         tuple(np.concatenate(common).tolist()),
         tuple(np.concatenate(site).tolist()),
-        (*[scale * size for size in expected], *((1.0, 1.0) if binary else (0.4, 0.4))),
-        binary,
+        (*[scale * size for size in expected], *((1.0, 1.0) if linked else (0.4, 0.4))),
+        linked,
     )
 
 
@@ -201,7 +240,7 @@ NOTHING = 1e-9
 def learned_variances(outline: Outline) -> np.ndarray:
     """Indices of the variances that are used and not fixed."""
     last = len(outline.expected)
-    used = {*outline.common, *outline.site, *(() if outline.binary else (last - 2, last - 1))}
+    used = {*outline.common, *outline.site, *(() if outline.linked else (last - 2, last - 1))}
     return np.array(sorted(i for i in used if i != 0 and outline.expected[i] > NOTHING))
 
 
@@ -236,9 +275,9 @@ def prior_of(outline: Outline, variances: Array) -> pooling.PoolingPrior:
 
 def beyond_solve(outline: Outline, log_variances: Array, sums: RegressionStatistics) -> Array:
     """Terms of the log evidence without coefficients, plus the log prior of the variances."""
-    noise = jnp.exp(log_variances[-2:])  # equal to one for 0/1 outcomes
+    noise = jnp.exp(log_variances[-2:])  # equal to one for outcomes with a link
     rest = jnp.sum(sums.people * jnp.log(2.0 * jnp.pi * noise) + sums.square / noise)
-    level = sums.level if outline.binary else -0.5 * rest
+    level = sums.level if outline.linked else -0.5 * rest
     deviation = (log_variances - jnp.log(jnp.asarray(outline.expected))) / SPREAD
     return level - 0.5 * jnp.sum(deviation**2)
 
@@ -249,8 +288,8 @@ class PartlyShared(eqx.Module):
     outline: Outline = eqx.field(static=True)
 
     @property
-    def binary(self) -> bool:
-        return self.outline.binary
+    def linked(self) -> bool:
+        return self.outline.linked
 
     @property
     def expected(self) -> np.ndarray:

@@ -93,8 +93,8 @@ class PairedSites(eqx.Module):
     between: Covariance | Transfer = eqx.field(static=True)
 
     @property
-    def binary(self) -> bool:
-        return self.outline.binary
+    def linked(self) -> bool:
+        return self.outline.linked
 
     @property
     def expected(self) -> np.ndarray:

@@ -161,7 +161,7 @@ def log_likelihood(evidence: KernelEvidence, free: Arrays, one: Sample, rows: Ro
     drawn = outcomes(evidence, free, one)
     here = drawn._replace(shift=drawn.shift[:, :, rows.site])
     mean = jnp.sum(shared_arms(evidence, here, rows.covariates)[0] * arm_indicators(rows.treatment), axis=1)
-    residual = ((rows.outcome - mean) * rows.present)[:, None]
+    residual = (rows.outcome - mean)[:, None]
     whitened, log_determinant = evidence.whiten(drawn.free, rows, rows.present, residual)
     return -0.5 * (jnp.sum(whitened**2) + log_determinant + jnp.sum(rows.present) * jnp.log(2.0 * jnp.pi))
 

@@ -2,14 +2,16 @@
 
 Given everybody's predictor, p(α | y) ∝ p(α) Π_i p(y_i | η_i, α) depends on the people only through the sum of
 their log densities, a smooth function of log α. The sites send its values on a coarse grid, and the
-coordinator interpolates them by a cubic spline and draws α from a fine grid.
+coordinator interpolates them by a cubic spline and draws α from a fine grid, or takes the mode.
 
-The dispersion is drawn in the same round as the outcome's coefficients, each given the other's last draw. In
-a negative binomial regression the two are orthogonal in Fisher's information (Lawless 1987), so that neither
-depends on the other to first order.
+CausalFI and CausalRFF do so. The dispersion is drawn in the same round as the outcome's coefficients, each
+given the other's last draw. In a negative binomial regression the two are orthogonal in Fisher's information
+(Lawless 1987), so that neither depends on the other to first order.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -54,9 +56,19 @@ def log_densities(
     return jax.vmap(of_arm)(arms)
 
 
+def log_posterior(sums: Float[np.ndarray | Array, "*c k"]) -> Any:
+    """Log posterior density of log α on the fine grid, given sums of log densities on the coarse one."""
+    return sums @ SPLINE.T + PRIOR
+
+
+def most_probable(sums: Float[np.ndarray | Array, "*c k"]) -> Float[Array, "*c"]:
+    """The mode of the dispersions."""
+    return jnp.exp(jnp.asarray(FINE)[jnp.argmax(log_posterior(sums), axis=-1)])
+
+
 def draw_dispersion(sums: Float[np.ndarray, "*c k"], rng: np.random.Generator) -> Float[np.ndarray, "*c"]:
     """Draw dispersions, evenly within the chosen cell of the fine grid."""
-    logs = sums @ SPLINE.T + PRIOR
+    logs = log_posterior(sums)
     chosen = FINE[np.argmax(logs + rng.gumbel(size=logs.shape), axis=-1)]
     inside = rng.uniform(-0.5, 0.5, chosen.shape)
     return np.exp(np.clip(chosen + inside * (FINE[1] - FINE[0]), POINTS[0], POINTS[-1]))
