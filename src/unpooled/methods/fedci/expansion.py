@@ -15,9 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from unpooled.disclosure.effective_people import spread_out
-from unpooled.methods.fedci.posterior import posteriors, weights_and_shifts
+from unpooled.methods.fedci.posterior import (
+    Posterior,
+    posteriors,
+    principal_deviations,
+    weights_and_shifts,
+)
 from unpooled.methods.fedci.stages import Evidence, arm_indicators, in_use
-from unpooled.methods.fedci.working_response import DISPERSIONS, latent, nothing_known
+from unpooled.methods.fedci.working_response import DEVIATIONS, DISPERSIONS, latent, nothing_known
 from unpooled.optimise.lbfgs import Box, Stopping
 from unpooled.optimise.minimise import minimise
 from unpooled.optimise.objective import Minima
@@ -71,15 +76,19 @@ def minimise_expanded(
 def _next(evidence: Evidence, minima: Minima, fixed: Arrays, stage: str) -> Procedure[Arrays]:
     """The posterior mean of the weights, as the next point of expansion, and the dispersions there."""
     assert minima.statistics is not None and evidence.link is not None
-    beta, _ = weights_and_shifts(
-        evidence, posteriors(evidence, minima.free, fixed, minima.statistics), None, 1
-    )
-    known = np.ones(len(beta))
-    about = {**fixed["about"], "free": minima.free, "beta": beta[:, 0], "known": known}
+    fitted = posteriors(evidence, minima.free, fixed, minima.statistics)
+    about = {**fixed["about"], **expansion_about(evidence, minima.free, fitted)}
     if not evidence.link.counts:
         return about
     reply = yield from ask(stage, Parameters(fixed={"fold": fixed["fold"], "about": about}))
     return {**about, "dispersion": dispersions(reply.summed)}
+
+
+def expansion_about(evidence: Evidence, free: Arrays, fitted: list[Posterior]) -> Arrays:
+    """What the expansion about these posteriors needs, but for dispersions."""
+    beta, _ = weights_and_shifts(evidence, fitted, None, 1)
+    deviations = principal_deviations(evidence, fitted, DEVIATIONS)
+    return {"free": free, "beta": beta[:, 0], "deviations": deviations, "known": np.ones(len(beta))}
 
 
 def dispersions(sums: Arrays) -> np.ndarray:
@@ -110,13 +119,18 @@ class Dispersion(Stage):
         weights, link = in_use(rows, parameters.fixed), self.evidence.link
         assert link is not None
         # Without the remainder, which would take the place of the dispersion.
-        predictor = link.predictor(latent(self.evidence, parameters.fixed["about"], rows, weights).shared)
-        mean = link.family.mean(predictor)
+        about = parameters.fixed["about"]
+        found = latent(self.evidence, about, rows, weights, remainder=False)
+        spread = link.unit**2 * found.variance
+        mean = link.family.mean(link.predictor(found.shared), spread)
         variance = mean + jnp.asarray(DISPERSIONS)[:, None] * mean**2
         arms = arm_indicators(rows.treatment).T * weights
         residual = (link.family.seen(rows.outcome) - mean) / jnp.sqrt(variance)
+        # The mean is not known: without its variance, residuals would be too small.
+        unknown = mean**2 * jnp.expm1(jnp.minimum(spread, 1.0)) / variance
         told = jnp.stack([spread_out(residual, arm, rows.least) for arm in arms])
-        return Statistics({"pearson": jnp.einsum("an,akn->ak", arms, told**2), "people": arms.sum(axis=1)})
+        square = told**2 + unknown
+        return Statistics({"pearson": jnp.einsum("an,akn->ak", arms, square), "people": arms.sum(axis=1)})
 
     def bounds(self) -> Bounds:
         return self.evidence.bounds()

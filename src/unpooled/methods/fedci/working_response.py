@@ -1,10 +1,12 @@
-"""0/1 outcomes and counts: Laplace's approximation, by iteratively reweighted least squares.
+"""0/1 outcomes and counts: a Gaussian variational approximation, by expected Newton steps.
 
-The predictor is η = offset + unit·f, where f is FedCI's Gaussian model. The log likelihood of an outcome is
-replaced by its quadratic expansion about a point f⁰: as if z = f⁰ + (y − μ)/(unit·dμ/dη) were observed with
-noise of variance 1/(unit²·ω). So the evidence and the posterior of FedCI's regression remain what they are.
-The coordinator sends the hyperparameters and weights of f⁰, the same for all sites; a site adds its own shift
-and remainder, which it finds by itself. Once f⁰ is the posterior mode, the approximation is Laplace's.
+The predictor is η = offset + unit·f, where f is FedCI's Gaussian model. The log likelihood ℓ of an outcome is
+replaced by a quadratic one about what is known of f, a normal distribution with mean m and variance v: as if
+m + E[ℓ']/ω were observed with noise of variance 1/ω, where ω = E[−ℓ'']. So the evidence and the posterior of
+FedCI's regression remain what they are. Once the normal distribution is the posterior, it is the Gaussian one
+that is nearest to the exact posterior in KL divergence (Opper and Archambeau 2009); with v = 0 it would be
+Laplace's approximation. The coordinator sends hyperparameters, mean and principal deviations of the weights,
+the same for all sites; a site adds its own shift and remainder, which it finds by itself.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ FURTHEST = 8.0
 STEEPEST = 30.0
 """Largest weight of a feature in the predictor: with larger ones a smooth curve becomes a step, whose sums
 would tell on which side of it people are."""
+DEVIATIONS = 32
+"""Number of principal deviations of the weights that accompany their mean."""
 DISPERSIONS = np.geomspace(1e-4, 30.0, 28)
 """Dispersions of counts for which the sites send the sum of squared Pearson residuals."""
 
@@ -79,9 +83,11 @@ class Link(eqx.Module):
         """The largest weight of a feature, and the largest shift."""
         return STEEPEST / float(self.unit)
 
-    def observed(self, outcome: Array, latent: Array, dispersion: Array) -> Observed:
-        """The working response about a latent function, of outcomes on their own scale."""
-        found = self.family.working(outcome, self.predictor(latent), dispersion)
+    def observed(self, outcome: Array, latent: Array, variance: Array, dispersion: Array) -> Observed:
+        """The working response if the latent function is normal, of outcomes on their own scale."""
+        found = self.family.expected_working(
+            outcome, self.predictor(latent), self.unit**2 * variance, dispersion
+        )
         return Observed(latent + found.residual / self.unit, 1.0 / (self.unit**2 * found.weight))
 
 
@@ -104,11 +110,12 @@ def observed(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> O
     """
     link = evidence.link
     assert link is not None
-    shared, own, dispersion = latent(evidence, about, rows, weights)
+    found = latent(evidence, about, rows, weights)
     outcome = link.family.seen(rows.outcome)
     near = (link.family.near(outcome) - link.offset) / link.unit
-    point = jnp.where(about["known"] > 0.5, _near(link, shared + own), near)
-    found = link.observed(outcome, point, dispersion)
+    known = about["known"] > 0.5
+    point = jnp.where(known, _near(link, found.shared + found.own), near)
+    found = link.observed(outcome, point, jnp.where(known, found.variance, 0.0), found.dispersion)
     if rows.least:
         # Where the curve is steep, few people may tell more of it than all others together.
         precision = capped(jnp.where(weights > 0.0, 1.0 / found.variance, 0.0), rows.least)
@@ -117,49 +124,78 @@ def observed(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> O
 
 
 class Latent(NamedTuple):
-    """The latent function of a site's rows: with the site's shift, and what the remainder adds."""
+    """What is known of the latent function of a site's rows: with the site's shift, and what the remainder
+    adds."""
 
     shared: Float[Array, " n"]
     own: Float[Array, " n"]
+    variance: Float[Array, " n"]
+    """Of their sum."""
     dispersion: Float[Array, " n"]
 
 
-def latent(evidence: Evidence, about: Arrays, rows: Rows, weights: Array) -> Latent:
+def latent(
+    evidence: Evidence, about: Arrays, rows: Rows, weights: Array, *, remainder: bool = True
+) -> Latent:
     """The point of expansion.
 
-    The site's shift and remainder maximise the expansion of its log likelihood plus their log prior, given
-    the weights of the features.
+    The site's shift and remainder, or its shift alone, are those under the expansion of its log likelihood,
+    given the weights of the features.
     """
     link, structure, free = evidence.link, evidence.structure, about["free"]
     assert link is not None
     outcome = link.family.seen(rows.outcome)
     arms = jnp.stack([1.0 - rows.treatment, rows.treatment], axis=1)
-    shared = jnp.einsum("nf,af,na->n", structure.features(free, rows.covariates), about["beta"], arms)
+    features = structure.features(free, rows.covariates)
+    shared = jnp.einsum("nf,af,na->n", features, about["beta"], arms)
+    spread = jnp.einsum("nf,kaf,na->nk", features, about["deviations"], arms)
     dispersion = arms @ about["dispersion"]
-    covariance = evidence.remainder_covariance(free, rows)
+    covariance = evidence.remainder_covariance(free, rows) if remainder else jnp.zeros_like(shared)
     root = structure.shift_factor(free) if structure.shifts else jnp.zeros((2, 2))
 
-    def step(_: int, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        shift, own = state
-        target, variance = link.observed(outcome, _near(link, shared + arms @ shift + own), dispersion)
-        known = jnp.concatenate([arms, (target - shared)[:, None]], axis=1)
-        solved = _solved(covariance, variance, weights, known)
-        information, score = arms.T @ solved[:, :2], arms.T @ solved[:, 2]
-        moved = root @ jnp.linalg.solve(jnp.eye(2) + root.T @ information @ root, root.T @ score)
-        moved_own = _times(covariance, solved[:, 2] - solved[:, :2] @ moved)
-        return shift + _short(link, moved - shift), own + _short(link, moved_own - own)
+    def step(_: int, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        shift, own, variance = state
+        target, noise = link.observed(
+            outcome, _near(link, shared + arms @ shift + own), variance, dispersion
+        )
+        known = jnp.concatenate([arms, (target - shared)[:, None], spread], axis=1)
+        solved, share = _solved(covariance, noise, weights, known)
+        arm, residual, moved_spread = solved[:, :2], solved[:, 2], solved[:, 3:]
+        information = arms.T @ arm
+        inner = jnp.eye(2) + root.T @ information @ root
+        of_shift = root @ jnp.linalg.solve(inner, root.T)
+        moved = of_shift @ (arms.T @ residual)
+        moved_own = _times(covariance, residual - arm @ moved)
+        # (P + N)⁻¹ of the spread, and its diagonal, for P of shift and remainder: by Woodbury's identity.
+        moved_spread = moved_spread - arm @ of_shift @ (arms.T @ moved_spread)
+        share = share - jnp.einsum("na,ab,nb->n", arm, of_shift, arm)
+        # What the weights explain of f once shift and remainder follow them, and what is left of these.
+        of_weights = jnp.sum((noise[:, None] * moved_spread) ** 2, axis=1)
+        left = jnp.maximum(noise - noise**2 * share, 0.0)
+        moved_variance = jnp.where(weights > 0.0, of_weights + left, 0.0)
+        return (
+            shift + _short(link, moved - shift),
+            own + _short(link, moved_own - own),
+            moved_variance,
+        )
 
-    shift, own = jax.lax.fori_loop(0, STEPS, step, (jnp.zeros(2), jnp.zeros_like(shared)))
-    return Latent(shared + arms @ shift, own, dispersion)
+    start = jnp.zeros(2), jnp.zeros_like(shared), jnp.sum(spread**2, axis=1)
+    shift, own, variance = jax.lax.fori_loop(0, STEPS, step, start)
+    return Latent(shared + arms @ shift, own, variance, dispersion)
 
 
-def _solved(covariance: Array, variance: Array, weights: Array, columns: Array) -> Float[Array, "n k"]:
-    """(remainder + noise)⁻¹·columns of the rows with weight 1; zeros for the others."""
+def _solved(
+    covariance: Array, variance: Array, weights: Array, columns: Array
+) -> tuple[Float[Array, "n k"], Float[Array, " n"]]:
+    """(remainder + noise)⁻¹·columns of the rows with weight 1, and its diagonal; zeros for the others."""
     if covariance.ndim == 1:
-        return columns * (weights / (covariance + variance))[:, None]
+        inverse = weights / (covariance + variance)
+        return columns * inverse[:, None], inverse
     used = weights > 0.0
     inner = jnp.where(used[:, None] & used, covariance, 0.0) + jnp.diag(jnp.where(used, variance, 1.0))
-    return jsl.cho_solve((jnp.linalg.cholesky(inner), True), columns * used[:, None])
+    root = jnp.linalg.cholesky(inner)
+    inverse = jnp.sum(jsl.solve_triangular(root, jnp.eye(len(root)), lower=True) ** 2, axis=0)
+    return jsl.cho_solve((root, True), columns * used[:, None]), inverse * used
 
 
 def _times(covariance: Array, values: Array) -> Float[Array, " n"]:
@@ -180,6 +216,7 @@ def nothing_known(free: Arrays, width: int) -> Arrays:
     return {
         "free": free,
         "beta": np.zeros((count, 2, width)),
+        "deviations": np.zeros((count, DEVIATIONS, 2, width)),
         "dispersion": np.zeros((count, 2)),
         "known": np.zeros(count),
     }
