@@ -12,7 +12,7 @@ from unpooled.maths.operations import Operations, operations
 from unpooled.methods.expected import Course, Expected, evaluated, keys, numbers, whole
 from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, dispersion_of
 from unpooled.methods.fedci.held_out import PREDICTIVE_DRAWS
-from unpooled.methods.fedci.laplace import FEWER
+from unpooled.methods.fedci.laplace import FEWER, OWN_EXPANSIONS
 from unpooled.methods.fedci.posterior import prior_and_slopes_of
 from unpooled.methods.fedci.refinement import REFINEMENT
 from unpooled.methods.fedci.refinement import STRETCH as REFINED
@@ -74,7 +74,8 @@ def expected(
             rounds.append(2 * (spent + expanded) + EXPANSIONS * counts)
         # Ridge; minimisation; weights of the structures; Hessian; refinement; draws; effects.
         refined = 2 * (REFINEMENT + REFINEMENT // REFINED - 1) * large
-        total = 1 + max(rounds) + bool(folds) + 2 + refined + (1 if large else 2) + 1
+        drawn = max(_rounds_of_draws(shape, large) for shape in shapes.values())
+        total = 1 + max(rounds) + bool(folds) + 2 + refined + drawn + 1
         return Course(total, (*questions, *_held_out(list(shapes.values()), folds, covariates)))
 
     soon, longest = course(FEW, FEW_ALONE), course(np.inf, np.inf)
@@ -115,6 +116,11 @@ def _shape(evidence: Evidence, covariates: int) -> Shape:
         )
         fixed["about"] = jax.tree.map(lambda leaf: leaf[0], nothing)
     return Shape(evidence, free, fixed, evidence.structure.width)
+
+
+def _rounds_of_draws(shape: Shape, large: bool) -> int:
+    """In large studies draws stay as they are; elsewhere they are moved and, with a link, expanded about."""
+    return 1 if large else 2 + OWN_EXPANSIONS * (shape.evidence.link is not None)
 
 
 class Solves(NamedTuple):
@@ -160,9 +166,9 @@ def _minimised(
 
 
 def _drawn(name: str, shape: Shape, work: Solves, draws: int, *, large: bool) -> tuple[Expected, Expected]:
-    """Hyperparameters, in two rounds unless the study is large, and average effects under their weights."""
+    """Hyperparameters, in several rounds unless the study is large, and average effects of their weights."""
     each = _per_theta(shape, large)
-    count, rounds = -(-draws // each), 1 if large else 2
+    count, rounds = -(-draws // each), _rounds_of_draws(shape, large)
     log_odds = numbers(1 + shape.fixed["propensity"].shape[0])
     fixed = {"beta": numbers(each, 2, shape.features), "key": keys(), "log_odds": log_odds, **shape.about}
     effect = Parameters(shape.free, fixed, {"site_shift": numbers(each, 2)})

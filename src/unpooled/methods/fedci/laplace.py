@@ -167,9 +167,7 @@ def draw_hyperparameters(
     noise = key_data(stream(seed, "site draws"), count)
     found = {"free": free, "beta": beta, "shift": shift, "key": noise}
     if evidence.link is not None:
-        found["about"] = jax.tree.map(
-            lambda leaf: np.asarray(leaf)[np.resize(likely, count)], many["about"]
-        )
+        found["about"] = jax.tree.map(lambda leaf: np.asarray(leaf)[np.resize(likely, count)], many["about"])
     return HyperparameterDraws(found, 1.0 - len(likely) / count, shape)
 
 

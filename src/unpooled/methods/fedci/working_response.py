@@ -11,6 +11,7 @@ the same for all sites; a site adds its own shift and remainder, which it finds 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import equinox as eqx
@@ -77,6 +78,12 @@ class Link(eqx.Module):
         """The mean outcome in standard units if the latent function is normal with this mean and variance."""
         scaled = variance if isinstance(variance, float) else self.unit**2 * variance
         return self.family.standardised_mean(self.family.mean(self.predictor(latent), scaled))
+
+    @property
+    def saturation(self) -> float:
+        """s, if 0/1 outcomes tell (1 + sv)^−½ times as much of a latent function with variance v as of one that
+        hardly varies; 0 for counts."""
+        return 0.0 if self.counts else math.pi / 8.0 * float(self.unit) ** 2
 
     @property
     def largest(self) -> float:
@@ -155,9 +162,7 @@ def latent(
 
     def step(_: int, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         shift, own, variance = state
-        target, noise = link.observed(
-            outcome, _near(link, shared + arms @ shift + own), variance, dispersion
-        )
+        target, noise = link.observed(outcome, _near(link, shared + arms @ shift + own), variance, dispersion)
         known = jnp.concatenate([arms, (target - shared)[:, None], spread], axis=1)
         solved, share = _solved(covariance, noise, weights, known)
         arm, residual, moved_spread = solved[:, :2], solved[:, 2], solved[:, 3:]
