@@ -1,13 +1,17 @@
-"""FedCI's Laplace approximation of 0/1 outcomes and counts: pooled Newton steps, and scikit-learn's."""
+"""FedCI's variational approximation of 0/1 outcomes and counts: that of a pooled table, by quadrature.
+
+Without the variance of the predictor it is Laplace's, which is compared with scikit-learn's.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Array
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern
 
@@ -16,9 +20,9 @@ from unpooled.methods.fedci.conditionals import WeightDraws, factual
 from unpooled.methods.fedci.expansion import DISPERSIONS, Dispersion, dispersions
 from unpooled.methods.fedci.latent import latent_of_people, latent_of_rows
 from unpooled.methods.fedci.model import INTERCEPT_SD, Kernel, Projection
-from unpooled.methods.fedci.posterior import Posterior
+from unpooled.methods.fedci.posterior import Posterior, principal_deviations
 from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence
-from unpooled.methods.fedci.working_response import Link, link_of, nothing_known
+from unpooled.methods.fedci.working_response import Link, Observed, link_of, nothing_known
 from unpooled.protocol.messages import Statistics
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows, make_rows
@@ -27,8 +31,10 @@ RNG = np.random.default_rng(8)
 D = 3
 X = RNG.normal(size=(60, D))
 TREATMENT = RNG.integers(0, 2, 60)
-EXPANSIONS = 12
-"""Newton steps until nothing changes."""
+EXPANSIONS = 40
+"""Expansions until nothing changes."""
+NODES, SHARES = np.polynomial.hermite_e.hermegauss(80)
+SHARES = SHARES / SHARES.sum()
 FREE = {
     "length": np.array([0.2]),
     "arms": np.array([0.3, 0.0, -0.2]),
@@ -87,38 +93,70 @@ def expanded(
         each = [told(about, rows) for rows in sites]
         summed = jax.tree.map(lambda *leaves: np.sum(leaves, axis=0), *[one.summed for one in each])
         found = posterior_of(evidence, Parameters(free, fixed), Statistics(summed, {}))
-        about = {**about, "beta": found.weights()[0][0], "known": np.ones(())}
+        # With all deviations, the variance of everybody's predictor is exact.
+        deviations = principal_deviations(evidence, [found], 4 * evidence.structure.width)[0]
+        about |= {"beta": found.weights()[0][0], "deviations": deviations, "known": np.ones(())}
     return found, about
 
 
-# ------------------------------------------------------------------ pooled Newton steps
+# ------------------------------------------------------- the nearest normal distribution
 
 
-def newton(
+class Expected(NamedTuple):
+    """E[ℓ'] and E[−ℓ''] for each person."""
+
+    slope: np.ndarray
+    curvature: np.ndarray
+
+
+def expected_slopes(
+    link: Link, outcome: np.ndarray, mean: np.ndarray, variance: np.ndarray, dispersion: float
+) -> Expected:
+    """For normal predictors: of counts by fine quadrature, of log odds by MacKay's approximation."""
+    if not link.counts:
+        kappa = 1.0 / np.sqrt(1.0 + np.pi * variance / 8.0)
+        rate = 1.0 / (1.0 + np.exp(-kappa * mean))
+        return Expected(outcome - rate, kappa * rate * (1.0 - rate))
+    rate = np.exp(mean[:, None] + np.sqrt(variance)[:, None] * NODES)
+    excess, seen = 1.0 + dispersion * rate, outcome[:, None]
+    curvature = rate * (1.0 + dispersion * seen) / excess**2
+    return Expected(((seen - rate) / excess) @ SHARES, curvature @ SHARES)
+
+
+def nearest_normal(
     design: np.ndarray, prior: np.ndarray, outcome: np.ndarray, link: Link, dispersion: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mode and covariance of the weights under a Gaussian prior, from one table, by Fisher scoring."""
+    """Mean and covariance of the normal distribution of the weights that is nearest to their posterior in KL
+    divergence, from one table: by natural gradients, in short steps."""
     offset, unit = float(link.offset), float(link.unit)
-    weights = np.zeros(design.shape[1])
-    for _ in range(200):
-        predictor = offset + unit * design @ weights
-        if link.counts:
-            mean = np.exp(predictor)
-            information, slope = (
-                mean / (1.0 + dispersion * mean),
-                (outcome - mean) / (1.0 + dispersion * mean),
-            )
-        else:
-            mean = 1.0 / (1.0 + np.exp(-predictor))
-            information, slope = mean * (1.0 - mean), outcome - mean
-        precision = unit**2 * (design.T * information) @ design + np.linalg.inv(prior)
-        gradient = unit * design.T @ slope - np.linalg.solve(prior, weights)
-        weights = weights + 0.5 * np.linalg.solve(precision, gradient)
-    return weights, np.linalg.inv(precision)
+    before = np.linalg.inv(prior)
+    precision, mean = before.copy(), np.zeros(design.shape[1])
+    for _ in range(600):
+        spread = unit**2 * np.einsum("nf,nf->n", design, np.linalg.solve(precision, design.T).T)
+        slope, curvature = expected_slopes(link, outcome, offset + unit * design @ mean, spread, dispersion)
+        precision = 0.7 * precision + 0.3 * (before + unit**2 * (design.T * curvature) @ design)
+        mean = mean + 0.3 * np.linalg.solve(precision, unit * design.T @ slope - before @ mean)
+    return mean, np.linalg.inv(precision)
+
+
+@pytest.mark.parametrize("variance", [0.0, 0.5, 4.0, 30.0])
+def test_expected_derivatives_of_a_0_1_outcome_are_near_those_by_quadrature(variance: float) -> None:
+    link = link_of("binary", 0.3, np.sqrt(0.21))
+    assert link is not None
+    predictor, outcome = np.linspace(-6.0, 6.0, 25), np.ones(25)
+    nodes, shares = np.linspace(-8.0, 8.0, 4001), np.exp(-0.5 * np.linspace(-8.0, 8.0, 4001) ** 2)
+    rate = 1.0 / (1.0 + np.exp(-predictor[:, None] - np.sqrt(variance) * nodes))
+    found = link.family.expected_working(outcome, predictor, np.full(25, variance), np.zeros(25))
+    exact = (1.0 - rate) @ shares / shares.sum()
+    np.testing.assert_allclose(found.weight * found.residual, exact, atol=0.02)
+    exact = (rate * (1.0 - rate)) @ shares / shares.sum()
+    np.testing.assert_allclose(found.weight, exact, atol=0.015)
 
 
 @pytest.mark.parametrize("family", ["binary", "count"])
-def test_weights_are_those_of_newton_steps_on_the_stacked_table(family: str) -> None:
+def test_weights_have_the_nearest_normal_distribution_to_their_posterior_given_the_stacked_table(
+    family: str,
+) -> None:
     outcome, dispersion = outcome_of(family), 0.6 if family == "count" else 0.0
     link = link_of(family, outcome.mean(), outcome.std())
     assert link is not None
@@ -136,7 +174,7 @@ def test_weights_are_those_of_newton_steps_on_the_stacked_table(family: str) -> 
     prior = np.zeros((size, size))
     for place, factor in enumerate(factors):
         prior[2 * place : 2 * place + 2, 2 * place : 2 * place + 2] = factor @ factor.T
-    expected, covariance = newton(design, prior, outcome, link, dispersion)
+    expected, covariance = nearest_normal(design, prior, outcome, link, dispersion)
     units = np.eye(2 * (len(factors) + 1))
     beta = found.weights()[0][0]
     np.testing.assert_allclose(beta, expected.reshape(-1, 2).T, rtol=1e-6, atol=1e-7)
@@ -147,6 +185,13 @@ def test_weights_are_those_of_newton_steps_on_the_stacked_table(family: str) -> 
 
 
 # --------------------------------------------------------------------- scikit-learn
+
+
+class AtMode(Link):
+    """Expands the likelihood at the mean, whatever the variance: Laplace's approximation."""
+
+    def observed(self, outcome: Array, latent: Array, variance: Array, dispersion: Array) -> Observed:
+        return super().observed(outcome, latent, jnp.zeros_like(variance), dispersion)
 
 
 def classifier(outcome: np.ndarray, people: np.ndarray) -> GaussianProcessClassifier:
@@ -164,7 +209,7 @@ def test_the_latent_function_of_an_arm_is_that_of_scikit_learns_classifier() -> 
     outcome = outcome_of("binary")
     plain = link_of("binary", 0.5, 0.5)
     assert plain is not None
-    link = Link(plain.family, jnp.zeros(()), jnp.ones(()), plain.noise)
+    link = AtMode(plain.family, jnp.zeros(()), jnp.ones(()), plain.noise)
     evidence = kernel_evidence(link, diagonal=False)
     # The last twelve people are held out.
     fold = np.repeat([0, 1], [48, 12])

@@ -134,8 +134,8 @@ class Logit(eqx.Module):
     ) -> WorkingResponse:
         """With the expected derivatives of the log likelihood if η is normal.
 
-        E[1/(1 + exp(−η))] is taken to be 1/(1 + exp(−κη)) with κ = (1 + πv/8)^−½ (MacKay 1992), and the weight
-        is its derivative, so that a large variance needs no fine quadrature.
+        E[1/(1 + exp(−η))] is taken to be 1/(1 + exp(−κη)) with κ = (1 + πv/8)^−½ (MacKay 1992), and the
+        weight is its derivative, so that a large variance needs no fine quadrature.
         """
         kappa = 1.0 / jnp.sqrt(1.0 + jnp.pi / 8.0 * variance)
         rate = jax.nn.sigmoid(kappa * predictor)

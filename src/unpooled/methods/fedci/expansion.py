@@ -32,8 +32,10 @@ from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows
 from unpooled.protocol.stage import Bounds, Stage
 
-EVALUATIONS = (8, 5)
-"""Maximum numbers of evaluations of the objective under each expansion but the first."""
+FIRST = 15
+"""Maximum number of evaluations under the first expansion, which is about the outcomes themselves."""
+EVALUATIONS = (8, 8, 8, 8)
+"""Maximum numbers of evaluations of the objective under each further expansion."""
 EXPANSIONS = 1 + len(EVALUATIONS)
 
 
@@ -62,7 +64,7 @@ def minimise_expanded(
         return Expanded((yield from minimise(name, evidence, starts, scales, fixed, stopping, box)), {})
     about, free = nothing_known(starts, evidence.structure.width), starts
     found: list[Minima] = []
-    for evaluations in (stopping.evaluations, *EVALUATIONS):
+    for evaluations in (FIRST, *EVALUATIONS):
         limit = replace(stopping, evaluations=min(stopping.evaluations, evaluations))
         asked = {**fixed, "about": about}
         found.append((yield from minimise(name, evidence, free, scales, asked, limit, box)))

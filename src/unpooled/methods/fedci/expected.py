@@ -10,7 +10,7 @@ import numpy as np
 
 from unpooled.maths.operations import Operations, operations
 from unpooled.methods.expected import Course, Expected, evaluated, keys, numbers, whole
-from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, dispersion_of
+from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, FIRST, dispersion_of
 from unpooled.methods.fedci.held_out import PREDICTIVE_DRAWS
 from unpooled.methods.fedci.laplace import FEWER, OWN_EXPANSIONS
 from unpooled.methods.fedci.posterior import prior_and_slopes_of
@@ -57,6 +57,8 @@ def expected(
         rounds = []
         for name, shape in shapes.items():
             most = settings.evaluations or shape.evidence.structure.evaluations
+            if shape.evidence.link is not None:
+                most = min(most, FIRST)
             short = most <= STRETCH
             spent = most if short and folds else int(min(most, few_alone if short else few))
             hessians = 0 if short else spent // (STRETCH + 1)

@@ -10,7 +10,7 @@ from unpooled.maths.streams import stream
 from unpooled.methods.expected import Course
 from unpooled.methods.fedci.effects import GaussianProcessAverage, conditional_effects, individual_effects
 from unpooled.methods.fedci.elsewhere import outcomes_elsewhere
-from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, Dispersion, dispersion_of
+from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, FIRST, Dispersion, dispersion_of
 from unpooled.methods.fedci.expected import expected
 from unpooled.methods.fedci.fit import fit
 from unpooled.methods.fedci.held_out import HeldOutDistances, HeldOutErrors
@@ -70,8 +70,8 @@ class FedCIMethod:
             return "by its mean, with Gaussian noise"
         return {
             "continuous": "by its mean, with Gaussian noise",
-            "binary": "by its log odds, with a Gaussian variational approximation",
-            "count": "by the log of its mean, as negative binomial, with a Gaussian variational approximation",
+            "binary": "by its log odds, with a variational approximation",
+            "count": "by the log of its mean, as negative binomial, with a variational approximation",
         }[family]
 
     def stages(self, settings: FedCISettings, context: FedCIContext) -> dict[str, Stage]:
@@ -131,11 +131,11 @@ class FedCIMethod:
             size = 1 + sum(np.size(leaf) for leaf in start.values())
             evaluations, rounds = settings.evaluations or evidence.structure.evaluations, 2
             if evidence.link is not None:
-                evaluations, rounds = evaluations + sum(EVALUATIONS), rounds + OWN_EXPANSIONS
+                evaluations = min(evaluations, FIRST) + sum(EVALUATIONS)
+                rounds += OWN_EXPANSIONS
                 found[dispersion_of(name)] = problems * EXPANSIONS
             draws = -(-settings.draws // evidence.structure.draws_per_theta)
-            # Evaluations, a Hessian every `STRETCH` of them and a two-sided one, refinement, draws (twice, and
-            # about themselves).
+            # Evaluations, a Hessian every `STRETCH` of them and a two-sided one, refinement, draws.
             hessians = (evaluations // STRETCH + 2 + REFINEMENT // REFINED) * size
             asked = problems * (evaluations + hessians) + REFINEMENT + rounds * draws
             found |= {name: asked, subsampled(name): asked, f"effect/{name}": draws}

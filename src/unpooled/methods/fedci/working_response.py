@@ -42,8 +42,9 @@ FURTHEST = 8.0
 STEEPEST = 30.0
 """Largest weight of a feature in the predictor: with larger ones a smooth curve becomes a step, whose sums
 would tell on which side of it people are."""
-DEVIATIONS = 32
-"""Number of principal deviations of the weights that accompany their mean."""
+DEVIATIONS = 30
+"""Number of principal deviations of the weights that accompany their mean. It is no length of a padded table
+(`padded_size`): sites refuse parameters with an entry for each person."""
 DISPERSIONS = np.geomspace(1e-4, 30.0, 28)
 """Dispersions of counts for which the sites send the sum of squared Pearson residuals."""
 
@@ -81,8 +82,8 @@ class Link(eqx.Module):
 
     @property
     def saturation(self) -> float:
-        """s, if 0/1 outcomes tell (1 + sv)^−½ times as much of a latent function with variance v as of one that
-        hardly varies; 0 for counts."""
+        """s, if 0/1 outcomes tell (1 + sv)^−½ times as much of a latent function that varies by v as of one
+        that hardly varies; 0 for counts."""
         return 0.0 if self.counts else math.pi / 8.0 * float(self.unit) ** 2
 
     @property
@@ -155,7 +156,7 @@ def latent(
     arms = jnp.stack([1.0 - rows.treatment, rows.treatment], axis=1)
     features = structure.features(free, rows.covariates)
     shared = jnp.einsum("nf,af,na->n", features, about["beta"], arms)
-    spread = jnp.einsum("nf,kaf,na->nk", features, about["deviations"], arms)
+    spread = jnp.einsum("nf,kaf,na->nk", features, about["deviations"][:DEVIATIONS], arms)
     dispersion = arms @ about["dispersion"]
     covariance = evidence.remainder_covariance(free, rows) if remainder else jnp.zeros_like(shared)
     root = structure.shift_factor(free) if structure.shifts else jnp.zeros((2, 2))
