@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 BINARY_UNIT, COUNT_UNIT = 6.0, 1.0
 """Largest units of the predictor, so that priors of scales in sds of an outcome are weak ones of log odds: a
 slope of 0.3 for a sd of a covariate, and an effect that varies by 0.6."""
-STEPS = 8
-"""Steps in which a site finds its own shift and remainder."""
+STEPS, PASSES = 3, 3
+"""Steps in which a site finds its own shift and remainder, and how often it then finds the variance of its
+people's predictors."""
 REACH = 1.0
 """Largest change of the predictor in one of them."""
 FURTHEST = 8.0
@@ -161,47 +162,78 @@ def latent(
     covariance = evidence.remainder_covariance(free, rows) if remainder else jnp.zeros_like(shared)
     root = structure.shift_factor(free) if structure.shifts else jnp.zeros((2, 2))
 
-    def step(_: int, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        shift, own, variance = state
-        target, noise = link.observed(outcome, _near(link, shared + arms @ shift + own), variance, dispersion)
-        known = jnp.concatenate([arms, (target - shared)[:, None], spread], axis=1)
-        solved, share = _solved(covariance, noise, weights, known)
-        arm, residual, moved_spread = solved[:, :2], solved[:, 2], solved[:, 3:]
-        information = arms.T @ arm
-        inner = jnp.eye(2) + root.T @ information @ root
-        of_shift = root @ jnp.linalg.solve(inner, root.T)
-        moved = of_shift @ (arms.T @ residual)
-        moved_own = _times(covariance, residual - arm @ moved)
-        # (P + N)⁻¹ of the spread, and its diagonal, for P of shift and remainder: by Woodbury's identity.
-        moved_spread = moved_spread - arm @ of_shift @ (arms.T @ moved_spread)
-        share = share - jnp.einsum("na,ab,nb->n", arm, of_shift, arm)
-        # What the weights explain of f once shift and remainder follow them, and what is left of these.
-        of_weights = jnp.sum((noise[:, None] * moved_spread) ** 2, axis=1)
-        left = jnp.maximum(noise - noise**2 * share, 0.0)
-        moved_variance = jnp.where(weights > 0.0, of_weights + left, 0.0)
-        return (
-            shift + _short(link, moved - shift),
-            own + _short(link, moved_own - own),
-            moved_variance,
+    def step(_: int, state: State) -> State:
+        expanded = link.observed(
+            outcome, _near(link, shared + arms @ state.shift + state.own), state.variance, dispersion
         )
+        factor = _factor(covariance, expanded.variance, weights)
+        columns = jnp.concatenate([arms, (expanded.outcome - shared)[:, None]], axis=1)
+        solved = factor.solve(columns)
+        arm, residual = solved[:, :2], solved[:, 2]
+        moved = _of_shift(root, arms.T @ arm) @ (arms.T @ residual)
+        moved_own = _times(covariance, residual - arm @ moved)
+        shift = state.shift + _short(link, moved - state.shift)
+        return State(shift, state.own + _short(link, moved_own - state.own), state.variance)
 
-    start = jnp.zeros(2), jnp.zeros_like(shared), jnp.sum(spread**2, axis=1)
-    shift, own, variance = jax.lax.fori_loop(0, STEPS, step, start)
-    return Latent(shared + arms @ shift, own, variance, dispersion)
+    def spread_anew(_: int, state: State) -> State:
+        state = jax.lax.fori_loop(0, STEPS, step, state)
+        noise = link.observed(
+            outcome, _near(link, shared + arms @ state.shift + state.own), state.variance, dispersion
+        ).variance
+        factor = _factor(covariance, noise, weights)
+        arm, solved = factor.solve(arms), factor.solve(spread)
+        of_shift = _of_shift(root, arms.T @ arm)
+        # (P + N)⁻¹ of the spread, and its diagonal, for P of shift and remainder: by Woodbury's identity.
+        solved = solved - arm @ of_shift @ (arms.T @ solved)
+        diagonal = factor.diagonal() - jnp.einsum("na,ab,nb->n", arm, of_shift, arm)
+        # What the weights explain of f if shift and remainder follow them, and what is left of these.
+        of_weights = jnp.sum((noise[:, None] * solved) ** 2, axis=1)
+        left = jnp.maximum(noise - noise**2 * diagonal, 0.0)
+        return state._replace(variance=jnp.where(weights > 0.0, of_weights + left, 0.0))
+
+    start = State(jnp.zeros(2), jnp.zeros_like(shared), jnp.sum(spread**2, axis=1))
+    found = jax.lax.fori_loop(0, PASSES, spread_anew, start)
+    return Latent(shared + arms @ found.shift, found.own, found.variance, dispersion)
 
 
-def _solved(
-    covariance: Array, variance: Array, weights: Array, columns: Array
-) -> tuple[Float[Array, "n k"], Float[Array, " n"]]:
-    """(remainder + noise)⁻¹·columns of the rows with weight 1, and its diagonal; zeros for the others."""
+class State(NamedTuple):
+    """What a site has found: its shift, its people's remainders, and the variance of their predictors."""
+
+    shift: Float[Array, " two"]
+    own: Float[Array, " n"]
+    variance: Float[Array, " n"]
+
+
+def _of_shift(root: Array, information: Array) -> Float[Array, "2 2"]:
+    """The covariance of a shift with prior covariance TTᵀ, given this information about it."""
+    return root @ jnp.linalg.solve(jnp.eye(2) + root.T @ information @ root, root.T)
+
+
+class _Factor(NamedTuple):
+    """Remainder plus noise of the rows with weight 1: its Cholesky factor, or its inverse if diagonal."""
+
+    factor: Array
+    used: Array
+
+    def solve(self, columns: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """(remainder + noise)⁻¹·columns; zeros for the other rows."""
+        if self.factor.ndim == 1:
+            return columns * self.factor[:, None]
+        return jsl.cho_solve((self.factor, True), columns * self.used[:, None])
+
+    def diagonal(self) -> Float[Array, " n"]:
+        if self.factor.ndim == 1:
+            return self.factor
+        inverse = jsl.solve_triangular(self.factor, jnp.eye(len(self.factor)), lower=True)
+        return jnp.sum(inverse**2, axis=0) * self.used
+
+
+def _factor(covariance: Array, noise: Array, weights: Array) -> _Factor:
     if covariance.ndim == 1:
-        inverse = weights / (covariance + variance)
-        return columns * inverse[:, None], inverse
+        return _Factor(weights / (covariance + noise), weights)
     used = weights > 0.0
-    inner = jnp.where(used[:, None] & used, covariance, 0.0) + jnp.diag(jnp.where(used, variance, 1.0))
-    root = jnp.linalg.cholesky(inner)
-    inverse = jnp.sum(jsl.solve_triangular(root, jnp.eye(len(root)), lower=True) ** 2, axis=0)
-    return jsl.cho_solve((root, True), columns * used[:, None]), inverse * used
+    inner = jnp.where(used[:, None] & used, covariance, 0.0) + jnp.diag(jnp.where(used, noise, 1.0))
+    return _Factor(jnp.linalg.cholesky(inner), used)
 
 
 def _times(covariance: Array, values: Array) -> Float[Array, " n"]:
