@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from unpooled.disclosure.effective_people import spread_out
+from unpooled.disclosure.effective_people import capped, spread_out
 from unpooled.methods.fedci.posterior import (
     Posterior,
     posteriors,
@@ -128,11 +128,12 @@ class Dispersion(Stage):
         variance = mean + jnp.asarray(DISPERSIONS)[:, None] * mean**2
         arms = arm_indicators(rows.treatment).T * weights
         residual = (link.family.seen(rows.outcome) - mean) / jnp.sqrt(variance)
-        # The mean is not known: without its variance, residuals would be too small.
+        # The mean is fitted: without its own variance, squared residuals would be too small.
         unknown = mean**2 * jnp.expm1(jnp.minimum(spread, 1.0)) / variance
         told = jnp.stack([spread_out(residual, arm, rows.least) for arm in arms])
-        square = told**2 + unknown
-        return Statistics({"pearson": jnp.einsum("an,akn->ak", arms, square), "people": arms.sum(axis=1)})
+        square = jnp.einsum("an,akn->ak", arms, told**2)
+        square += jnp.sum(capped(arms[:, None] * unknown, rows.least), axis=-1)
+        return Statistics({"pearson": square, "people": arms.sum(axis=1)})
 
     def bounds(self) -> Bounds:
         return self.evidence.bounds()
