@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,8 @@ FIRST = 15
 """Maximum number of evaluations under the first expansion, which is about the outcomes themselves."""
 EVALUATIONS = (8, 8, 8, 8)
 """Maximum numbers of evaluations of the objective under each further expansion."""
+WITH_FOLDS = 3
+"""Number of expansions for the fits without a fold, which only serve to compare the structures."""
 EXPANSIONS = 1 + len(EVALUATIONS)
 
 
@@ -63,16 +65,33 @@ def minimise_expanded(
     if evidence.link is None:
         return Expanded((yield from minimise(name, evidence, starts, scales, fixed, stopping, box)), {})
     about, free = nothing_known(starts, evidence.structure.width), starts
-    found: list[Minima] = []
-    for evaluations in (FIRST, *EVALUATIONS):
+    each: list[Expanded] = []
+    for place, evaluations in enumerate((FIRST, *EVALUATIONS)):
+        if place == WITH_FOLDS:
+            free, scales, fixed, about = jax.tree.map(lambda leaf: leaf[:1], (free, scales, fixed, about))
         limit = replace(stopping, evaluations=min(stopping.evaluations, evaluations))
         asked = {**fixed, "about": about}
-        found.append((yield from minimise(name, evidence, free, scales, asked, limit, box)))
-        free = found[-1].free
-        about = yield from _next(evidence, found[-1], asked, stage)
-    together = {key: tuple(chain(*(getattr(one, key) for one in found))) for key in ("history", "slopes")}
-    spent = sum(one.evaluations for one in found)
-    return Expanded(replace(found[-1], evaluations=spent, **together), {"about": about})
+        found = yield from minimise(name, evidence, free, scales, asked, limit, box)
+        free = found.free
+        about = yield from _next(evidence, found, asked, stage)
+        each.append(Expanded(found, {"about": about}))
+    whole = _with_folds(each[-1], each[WITH_FOLDS - 1])
+    together = {
+        key: tuple(chain(*(getattr(one.minima, key) for one in each))) for key in ("history", "slopes")
+    }
+    spent = sum(one.minima.evaluations for one in each)
+    return whole._replace(minima=replace(whole.minima, evaluations=spent, **together))
+
+
+def _with_folds(first: Expanded, every: Expanded) -> Expanded:
+    """The first problem as it was found last, and the others as they were left."""
+
+    def joined(own: Any, others: Any) -> Any:
+        return jax.tree.map(lambda one, all_: np.concatenate([one, np.asarray(all_)[1:]]), own, others)
+
+    parts = ("free", "values", "statistics")
+    both = {name: joined(getattr(first.minima, name), getattr(every.minima, name)) for name in parts}
+    return Expanded(replace(first.minima, **both), joined(first.about, every.about))
 
 
 def _next(evidence: Evidence, minima: Minima, fixed: Arrays, stage: str) -> Procedure[Arrays]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from unpooled.maths.operations import Operations, operations
 from unpooled.methods.expected import Course, Expected, evaluated, keys, numbers, whole
-from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, FIRST, dispersion_of
+from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, FIRST, WITH_FOLDS, dispersion_of
 from unpooled.methods.fedci.held_out import PREDICTIVE_DRAWS
 from unpooled.methods.fedci.laplace import FEWER, OWN_EXPANSIONS
 from unpooled.methods.fedci.posterior import prior_and_slopes_of
@@ -62,9 +62,10 @@ def expected(
             short = most <= STRETCH
             spent = most if short and folds else int(min(most, few_alone if short else few))
             hessians = 0 if short else spent // (STRETCH + 1)
-            expanded = 0 if shape.evidence.link is None else sum(EVALUATIONS)
+            further = EVALUATIONS if shape.evidence.link is not None else ()
+            expanded, alone = sum(further), sum(further[WITH_FOLDS - 1 :])
             asked = spent - hessians + expanded
-            first = _minimised(name, shape, work[name], folds, asked, hessians, large=large)
+            first = _minimised(name, shape, work[name], folds, asked, alone, hessians, large=large)
             questions += [
                 replace(one, share=1.0 / interval) if one.stage == subsampled(name) else one for one in first
             ]
@@ -72,7 +73,8 @@ def expected(
             counts = shape.evidence.link is not None and shape.evidence.link.counts
             if counts:
                 about = Parameters(fixed={"fold": whole(), "about": shape.fixed["about"]})
-                questions.append(Expected(dispersion_of(name), EXPANSIONS * (1 + folds), about, EXPANSIONS))
+                problems = EXPANSIONS + WITH_FOLDS * folds
+                questions.append(Expected(dispersion_of(name), problems, about, EXPANSIONS))
             rounds.append(2 * (spent + expanded) + EXPANSIONS * counts)
         # Ridge; minimisation; weights of the structures; Hessian; refinement; draws; effects.
         refined = 2 * (REFINEMENT + REFINEMENT // REFINED - 1) * large
@@ -151,11 +153,13 @@ def _solves(shape: Shape, per_theta: int) -> Solves:
 
 
 def _minimised(
-    name: str, shape: Shape, work: Solves, folds: int, evaluations: int, hessians: int, *, large: bool
-) -> tuple[Expected, ...]:
-    """Evaluations, one-sided Hessians between them and a two-sided one; for large sites, a refinement."""
+    name: str, shape: Shape, work: Solves, folds: int, evaluations: int, alone: int, hessians: int, *,
+    large: bool,
+) -> tuple[Expected, ...]:  # fmt: skip
+    """Evaluations, of which `alone` are of all people only, one-sided Hessians between them and a two-sided
+    one; for large sites, a refinement."""
     problems = UNFINISHED * (1 + folds) if folds else 1.0
-    thetas = round(evaluations * problems) + hessians * (1 + shape.size) + 2 * shape.size
+    thetas = round((evaluations - alone) * problems) + alone + hessians * (1 + shape.size) + 2 * shape.size
     parameters, asked = Parameters(shape.free, shape.fixed), evaluations + hessians + 1
     if not large:
         return evaluated(name, thetas, parameters, asked, work.slopes)
