@@ -16,6 +16,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern
 
 from oracle.world import posterior_of
+from unpooled.methods.fedci import working_response
 from unpooled.methods.fedci.conditionals import WeightDraws, factual
 from unpooled.methods.fedci.expansion import DISPERSIONS, Dispersion, dispersions
 from unpooled.methods.fedci.latent import latent_of_people, latent_of_rows
@@ -41,6 +42,15 @@ FREE = {
     "linear": np.array([-0.7, 0.0, -0.9]),
     "propensity_slope": np.array(0.0),
 }
+ALL = 80
+"""All deviations of the weights, with which the variance of everybody's predictor is exact."""
+
+
+@pytest.fixture(autouse=True)
+def all_deviations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(working_response, "DEVIATIONS", ALL)
+
+
 UNCOUPLED: dict[str, Any] = {"shifts": False, "coupled": False, "noisy": False}
 
 
@@ -93,7 +103,7 @@ def expanded(
         each = [told(about, rows) for rows in sites]
         summed = jax.tree.map(lambda *leaves: np.sum(leaves, axis=0), *[one.summed for one in each])
         found = posterior_of(evidence, Parameters(free, fixed), Statistics(summed, {}))
-        deviations = principal_deviations(evidence, [found], DEVIATIONS)[0]
+        deviations = principal_deviations(evidence, [found], ALL)[0]
         about |= {"beta": found.weights()[0][0], "deviations": deviations, "known": np.ones(())}
     return found, about
 
@@ -138,6 +148,21 @@ def nearest_normal(
     return mean, np.linalg.inv(precision)
 
 
+def test_the_deviations_that_are_sent_have_the_variance_of_all() -> None:
+    """On average over people, weighted by what their outcomes tell."""
+    outcome = outcome_of("binary")
+    link = link_of("binary", outcome.mean(), outcome.std())
+    assert link is not None
+    evidence = projection_evidence(link)
+    free = evidence.structure.start(np.ones((2, D)), np.ones(2))
+    found, _ = expanded(evidence, free, [rows_of(link, outcome)])
+    gram = found.regression.sums.gram[..., :-1, :-1]
+    every, few = (principal_deviations(evidence, [found], count)[0] for count in (ALL, DEVIATIONS))
+    assert len(few) < len(every)
+    total, sent = (np.einsum("kaf,abfg,kbg->", one, gram, one) for one in (every, few))
+    np.testing.assert_allclose(sent, total, rtol=1e-5)
+
+
 @pytest.mark.parametrize("variance", [0.0, 0.5, 4.0, 30.0])
 def test_expected_derivatives_of_a_0_1_outcome_are_near_those_by_quadrature(variance: float) -> None:
     link = link_of("binary", 0.3, np.sqrt(0.21))
@@ -176,8 +201,7 @@ def test_weights_have_the_nearest_normal_distribution_to_their_posterior_given_t
     expected, covariance = nearest_normal(design, prior, outcome, link, dispersion)
     units = np.eye(2 * (len(factors) + 1))
     beta = found.weights()[0][0]
-    # The deviations that are sent leave out about a millionth of the variance of people's predictors.
-    np.testing.assert_allclose(beta, expected.reshape(-1, 2).T, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(beta, expected.reshape(-1, 2).T, rtol=1e-6, atol=1e-7)
     moved = found.weights(units)[0] - beta
     np.testing.assert_allclose(
         np.einsum("jaf,jbg->fagb", moved, moved).reshape(size, size), covariance, rtol=1e-5, atol=1e-8

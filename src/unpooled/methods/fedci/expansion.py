@@ -34,7 +34,7 @@ from unpooled.protocol.stage import Bounds, Stage
 
 FIRST = 15
 """Maximum number of evaluations under the first expansion, which is about the outcomes themselves."""
-EVALUATIONS = (8, 8, 8, 8)
+EVALUATIONS = (8, 8, 6, 6)
 """Maximum numbers of evaluations of the objective under each further expansion."""
 WITH_FOLDS = 3
 """Number of expansions for the fits without a fold, which only serve to compare the structures."""

@@ -126,7 +126,9 @@ def _deviations(fitted: Posterior, count: int) -> Float[np.ndarray, "k 2 p"]:
     values = np.maximum(values, 0.0)
     found = np.einsum("jk,jaf->kaf", vectors[:, ::-1][:, :count], root)
     share = np.sum(values[::-1][:count]) / max(float(np.sum(values)), 1e-300)
-    padded = np.zeros((count, *found.shape[1:]))
+    padded = np.zeros(
+        (count, *found.shape[1:]), np.float32
+    )  # enough digits for a variance, and half the bytes
     padded[: len(found)] = found / np.sqrt(max(share, 1e-6))
     return padded
 

@@ -43,7 +43,7 @@ FURTHEST = 8.0
 STEEPEST = 30.0
 """Largest weight of a feature in the predictor: with larger ones a smooth curve becomes a step, whose sums
 would tell on which side of it people are."""
-DEVIATIONS = 30
+DEVIATIONS = 10
 """Number of principal deviations of the weights that accompany their mean. It is no length of a padded table
 (`padded_size`): sites refuse parameters with an entry for each person."""
 DISPERSIONS = np.geomspace(1e-4, 30.0, 28)
@@ -254,7 +254,7 @@ def nothing_known(free: Arrays, width: int) -> Arrays:
     return {
         "free": free,
         "beta": np.zeros((count, 2, width)),
-        "deviations": np.zeros((count, DEVIATIONS, 2, width)),
+        "deviations": np.zeros((count, DEVIATIONS, 2, width), np.float32),
         "dispersion": np.zeros((count, 2)),
         "known": np.zeros(count),
     }
