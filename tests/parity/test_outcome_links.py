@@ -99,12 +99,17 @@ def expanded(
     start = nothing_known(jax.tree.map(lambda leaf: np.asarray(leaf)[None], free), evidence.structure.width)
     about = jax.tree.map(lambda leaf: leaf[0], start) | {"dispersion": np.full(2, dispersion)}
     told = jax.jit(lambda about, rows: evidence.statistics(Parameters(free, {**fixed, "about": about}), rows))
-    for _ in range(EXPANSIONS):
+
+    def again(about: Arrays) -> tuple[Posterior, Arrays]:
         each = [told(about, rows) for rows in sites]
         summed = jax.tree.map(lambda *leaves: np.sum(leaves, axis=0), *[one.summed for one in each])
         found = posterior_of(evidence, Parameters(free, fixed), Statistics(summed, {}))
         deviations = principal_deviations(evidence, [found], ALL)[0]
-        about |= {"beta": found.weights()[0][0], "deviations": deviations, "known": np.ones(())}
+        return found, about | {"beta": found.weights()[0][0], "deviations": deviations, "known": np.ones(())}
+
+    found, about = again(about)
+    for _ in range(EXPANSIONS):
+        found, about = again(about)
     return found, about
 
 
@@ -148,6 +153,18 @@ def nearest_normal(
     return mean, np.linalg.inv(precision)
 
 
+@pytest.mark.parametrize("variance", [0.01, 0.3, 1.0])
+def test_0_1_outcomes_tell_less_of_a_function_that_varies_more(variance: float) -> None:
+    """As the prior of directions takes it: the expected weight, relative to that at probability one half."""
+    link = link_of("binary", 0.5, 0.5)
+    assert link is not None
+    nodes = np.linspace(-8.0, 8.0, 4001)
+    shares = np.exp(-0.5 * nodes**2)
+    rate = 1.0 / (1.0 + np.exp(-float(link.unit) * np.sqrt(variance) * nodes))
+    exact = 4.0 * (rate * (1.0 - rate)) @ shares / shares.sum()
+    np.testing.assert_allclose((1.0 + link.saturation * variance) ** -0.5, exact, rtol=0.06)
+
+
 def test_the_deviations_that_are_sent_have_the_variance_of_all() -> None:
     """On average over people, weighted by what their outcomes tell."""
     outcome = outcome_of("binary")
@@ -170,7 +187,8 @@ def test_expected_derivatives_of_a_0_1_outcome_are_near_those_by_quadrature(vari
     predictor, outcome = np.linspace(-6.0, 6.0, 25), np.ones(25)
     nodes, shares = np.linspace(-8.0, 8.0, 4001), np.exp(-0.5 * np.linspace(-8.0, 8.0, 4001) ** 2)
     rate = 1.0 / (1.0 + np.exp(-predictor[:, None] - np.sqrt(variance) * nodes))
-    found = link.family.expected_working(outcome, predictor, np.full(25, variance), np.zeros(25))
+    given = (outcome, predictor, np.full(25, variance), np.zeros(25))
+    found = link.family.expected_working(*map(jnp.asarray, given))
     exact = (1.0 - rate) @ shares / shares.sum()
     np.testing.assert_allclose(found.weight * found.residual, exact, atol=0.02)
     exact = (rate * (1.0 - rate)) @ shares / shares.sum()
@@ -258,9 +276,8 @@ def test_at_the_mode_the_latent_function_of_an_arm_is_that_of_scikit_learns_clas
     outcome, plain = outcome_of("binary"), link_of("binary", 0.5, 0.5)
     assert plain is not None
     found = held_out(AtMode(plain.family, jnp.zeros(()), jnp.ones(()), plain.noise), outcome)
-    known = GaussianProcessClassifier(kernel(), optimizer=None, max_iter_predict=200).fit(
-        X[found.treated], outcome[found.treated]
-    )
+    known = GaussianProcessClassifier(kernel(), optimizer=None, max_iter_predict=200)  # type: ignore[arg-type]
+    known.fit(X[found.treated], outcome[found.treated])
     mean, spread = known.latent_mean_and_variance(X[found.asked])
     np.testing.assert_allclose(found.mean, mean, rtol=1e-5)
     np.testing.assert_allclose(found.variance, spread, rtol=1e-5)
