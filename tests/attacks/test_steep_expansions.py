@@ -1,6 +1,8 @@
 """A coordinator expands the likelihood of a 0/1 outcome where a single person is on the slope of the curve.
 
 The others' weights are then next to nothing, so that sums of products of the columns would be that person's.
+The expansion is about a normal distribution: the curve is steep in its mean, or its variance is large for all
+people but one.
 """
 
 from __future__ import annotations
@@ -43,19 +45,19 @@ def rows(least: float, second: float) -> Rows:
     return make_rows(covariates, treatment, outcome, fold=np.zeros(PEOPLE), site=0, least=least)
 
 
-def question(asked: FeatureEvidence, slope: float) -> Parameters:
+def question(asked: FeatureEvidence, slope: float, of: str = "beta") -> Parameters:
     free = asked.structure.start(np.array([[1.0, 0.3], [0.2, 1.0]]), np.ones(2))
     batch = nothing_known({name: leaf[None] for name, leaf in free.items()}, asked.structure.width)
     about: Arrays = jax.tree.map(lambda leaf: leaf[0], batch)
-    about["beta"][:, 1], about["known"] = slope, np.ones(())
+    about[of][..., 1], about["known"] = slope, np.ones(())
     fixed = {"fold": np.array(-1), "noise": np.zeros(2), "propensity": np.zeros(2)}
     return Parameters(free, {**fixed, "rows": np.ones(2), "direction": np.ones((2, 2)), "about": about})
 
 
-def told(least: float) -> np.ndarray:
+def told(least: float, of: str) -> np.ndarray:
     """By how much the products of the columns tell apart two values of the person's second covariate."""
     asked = evidence()
-    steep = question(asked, asked.link.largest)  # type: ignore[union-attr]
+    steep = question(asked, asked.link.largest, of)  # type: ignore[union-attr]
     first, second = (
         np.asarray(unpack(asked.statistics(steep, rows(least, value)).summed["gram"]))[ALONE % 2]
         for value in (-2.0, 2.0)
@@ -64,18 +66,21 @@ def told(least: float) -> np.ndarray:
     return np.array([one[0, 2] / one[0, 0] if one[0, 0] > 0.0 else 0.0 for one in (first, second)])
 
 
-def test_one_person_on_the_slope_is_hidden_by_the_limits() -> None:
-    open_site, guarded = told(0.0), told(LEAST)
-    assert np.ptp(open_site) > 3.0  # nearly the person's own value, −2 or 2
+@pytest.mark.parametrize(("of", "share"), [("beta", 0.75), ("deviations", 0.25)])
+def test_one_person_on_the_slope_is_hidden_by_the_limits(of: str, share: float) -> None:
+    """A large variance flattens the curve less than a steep mean, so that the others still count."""
+    open_site, guarded = told(0.0, of), told(LEAST, of)
+    assert np.ptp(open_site) > 4.0 * share  # of the person's own values, −2 and 2
     assert np.ptp(guarded) < 0.25 * np.ptp(open_site)
 
 
-def test_a_steeper_expansion_is_refused() -> None:
+@pytest.mark.parametrize("of", ["beta", "deviations"])
+def test_a_steeper_expansion_is_refused(of: str) -> None:
     asked = evidence()
     assert asked.link is not None
-    batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], question(asked, asked.link.largest))
+    batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], question(asked, asked.link.largest, of))
     check_parameters(asked, batch)
-    batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], question(asked, 1.1 * asked.link.largest))
+    batch = jax.tree.map(lambda leaf: np.asarray(leaf)[None], question(asked, 1.1 * asked.link.largest, of))
     with pytest.raises(UnpooledError):
         check_parameters(asked, batch)
     draws = {"beta": np.full((1, 3, 2, asked.structure.width), 1.1 * asked.link.largest)}

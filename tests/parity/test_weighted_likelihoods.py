@@ -23,8 +23,9 @@ from unpooled.methods.fedci.latent import latent_of_people, latent_of_rows
 from unpooled.methods.fedci.model import Kernel, Projection
 from unpooled.methods.fedci.stages import Evidence, FeatureEvidence, KernelEvidence
 from unpooled.methods.fedci.subsample import KEPT, drawn
+from unpooled.methods.fedci.working_response import DEVIATIONS
 from unpooled.models.link import link_of
-from unpooled.models.outcome_family import Gaussian, family_of
+from unpooled.models.outcome_family import family_of
 from unpooled.protocol.records import Arrays, Parameters
 from unpooled.protocol.rows import Rows, make_rows
 from unpooled.protocol.stage import Stage
@@ -86,7 +87,11 @@ def point(evidence: Evidence, fold: int = -1) -> Parameters:
     if evidence.link is not None:
         beta = 0.3 * rng.normal(size=(2, evidence.structure.width)) / np.sqrt(evidence.structure.width)
         dispersion = np.full(2, 0.3 if evidence.link.counts else 0.0)
-        fixed["about"] = {"free": free, "beta": beta, "dispersion": dispersion, "known": np.ones(())}
+        deviations = 0.1 * rng.normal(size=(DEVIATIONS, *beta.shape)) / np.sqrt(evidence.structure.width)
+        fixed["about"] = {
+            "free": free, "beta": beta, "deviations": deviations, "dispersion": dispersion,
+            "known": np.ones(()),
+        }  # fmt: skip
     return Parameters(free, fixed)
 
 

@@ -8,13 +8,14 @@ FedCI does so for both kinds of outcomes, CausalRFF for counts.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from unpooled.models.outcome_family import Logit, NegativeBinomial, family_of
+from unpooled.models.outcome_family import Logit, NegativeBinomial, WorkingResponse, family_of
 
 BINARY_UNIT, COUNT_UNIT = 6.0, 1.0
 """Largest units of the predictor, so that priors of scales in sds of an outcome are weak ones of log odds: a
@@ -55,6 +56,12 @@ class Link(eqx.Module):
         return self.family.standardised_mean(self.family.mean(self.predictor(latent), scaled))
 
     @property
+    def saturation(self) -> float:
+        """s, if 0/1 outcomes tell (1 + sv)^−½ times as much of a latent function that varies by v as of one
+        that hardly varies; 0 for counts."""
+        return 0.0 if self.counts else math.pi / 8.0 * float(self.unit) ** 2
+
+    @property
     def largest(self) -> float:
         """The largest weight of a feature, and the largest shift."""
         return STEEPEST / float(self.unit)
@@ -66,6 +73,16 @@ class Link(eqx.Module):
     def observed(self, outcome: Array, latent: Array, dispersion: Array) -> Observed:
         """The working response about a latent function, of outcomes on their own scale."""
         found = self.family.working(outcome, self.predictor(latent), dispersion)
+        return self._as_observed(latent, found)
+
+    def expected(self, outcome: Array, latent: Array, variance: Array, dispersion: Array) -> Observed:
+        """The working response by expected derivatives, if the latent function is normal."""
+        found = self.family.expected_working(
+            outcome, self.predictor(latent), self.unit**2 * variance, dispersion
+        )
+        return self._as_observed(latent, found)
+
+    def _as_observed(self, latent: Array, found: WorkingResponse) -> Observed:
         return Observed(latent + found.residual / self.unit, 1.0 / (self.unit**2 * found.weight))
 
 

@@ -129,6 +129,19 @@ class Logit(eqx.Module):
         weight = jnp.maximum(rate * (1.0 - rate), LEAST)
         return WorkingResponse((outcome - rate) / weight, weight)
 
+    def expected_working(
+        self, outcome: Array, predictor: Array, variance: Array, noise: Array | None = None
+    ) -> WorkingResponse:
+        """With the expected derivatives of the log likelihood if η is normal.
+
+        E[1/(1 + exp(−η))] is taken to be 1/(1 + exp(−κη)) with κ = (1 + πv/8)^−½ (MacKay 1992), and the
+        weight is its derivative, so that a large variance needs no fine quadrature.
+        """
+        kappa = 1.0 / jnp.sqrt(1.0 + jnp.pi / 8.0 * variance)
+        rate = jax.nn.sigmoid(kappa * predictor)
+        weight = jnp.maximum(kappa * rate * (1.0 - rate), LEAST)
+        return WorkingResponse((outcome - rate) / weight, weight)
+
     def near(self, outcome: Array) -> Array:
         """η of a mean between the outcome and ½, from which to start."""
         return jnp.log((outcome + 0.5) / (1.5 - outcome))
@@ -205,6 +218,16 @@ class NegativeBinomial(Count):
         """Fisher scoring."""
         rate = jnp.maximum(self.mean(predictor), LEAST)
         return WorkingResponse((outcome - rate) / rate, rate / (1.0 + noise * rate))
+
+    def expected_working(
+        self, outcome: Array, predictor: Array, variance: Array, noise: Array
+    ) -> WorkingResponse:
+        """With the expected derivatives of the log likelihood if η is normal, by Gauss–Hermite quadrature."""
+        steps = jnp.sqrt(variance)[..., None] * NODES
+        rate = jnp.maximum(self.mean(predictor[..., None] + steps), LEAST)
+        excess, seen = 1.0 + noise[..., None] * rate, outcome[..., None]
+        weight = (rate * (1.0 + noise[..., None] * seen) / excess**2) @ WEIGHTS
+        return WorkingResponse(((seen - rate) / excess) @ WEIGHTS / weight, weight)
 
     def draw(self, predictor: Array, key: Array, noise: Array) -> Array:
         for_rate, for_count = jax.random.split(key)

@@ -10,9 +10,9 @@ import numpy as np
 
 from unpooled.maths.operations import Operations, operations
 from unpooled.methods.expected import Course, Expected, evaluated, keys, numbers, whole
-from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, dispersion_of
+from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, FIRST, WITH_FOLDS, dispersion_of
 from unpooled.methods.fedci.held_out import PREDICTIVE_DRAWS
-from unpooled.methods.fedci.laplace import FEWER
+from unpooled.methods.fedci.laplace import FEWER, OWN_EXPANSIONS
 from unpooled.methods.fedci.posterior import prior_and_slopes_of
 from unpooled.methods.fedci.refinement import REFINEMENT
 from unpooled.methods.fedci.refinement import STRETCH as REFINED
@@ -57,12 +57,15 @@ def expected(
         rounds = []
         for name, shape in shapes.items():
             most = settings.evaluations or shape.evidence.structure.evaluations
+            if shape.evidence.link is not None:
+                most = min(most, FIRST)
             short = most <= STRETCH
             spent = most if short and folds else int(min(most, few_alone if short else few))
             hessians = 0 if short else spent // (STRETCH + 1)
-            expanded = 0 if shape.evidence.link is None else sum(EVALUATIONS)
+            further = EVALUATIONS if shape.evidence.link is not None else ()
+            expanded, alone = sum(further), sum(further[WITH_FOLDS - 1 :])
             asked = spent - hessians + expanded
-            first = _minimised(name, shape, work[name], folds, asked, hessians, large=large)
+            first = _minimised(name, shape, work[name], folds, asked, alone, hessians, large=large)
             questions += [
                 replace(one, share=1.0 / interval) if one.stage == subsampled(name) else one for one in first
             ]
@@ -70,11 +73,13 @@ def expected(
             counts = shape.evidence.link is not None and shape.evidence.link.counts
             if counts:
                 about = Parameters(fixed={"fold": whole(), "about": shape.fixed["about"]})
-                questions.append(Expected(dispersion_of(name), EXPANSIONS * (1 + folds), about, EXPANSIONS))
+                problems = EXPANSIONS + WITH_FOLDS * folds
+                questions.append(Expected(dispersion_of(name), problems, about, EXPANSIONS))
             rounds.append(2 * (spent + expanded) + EXPANSIONS * counts)
         # Ridge; minimisation; weights of the structures; Hessian; refinement; draws; effects.
         refined = 2 * (REFINEMENT + REFINEMENT // REFINED - 1) * large
-        total = 1 + max(rounds) + bool(folds) + 2 + refined + (1 if large else 2) + 1
+        drawn = max(_rounds_of_draws(shape, large) for shape in shapes.values())
+        total = 1 + max(rounds) + bool(folds) + 2 + refined + drawn + 1
         return Course(total, (*questions, *_held_out(list(shapes.values()), folds, covariates)))
 
     soon, longest = course(FEW, FEW_ALONE), course(np.inf, np.inf)
@@ -117,6 +122,11 @@ def _shape(evidence: Evidence, covariates: int) -> Shape:
     return Shape(evidence, free, fixed, evidence.structure.width)
 
 
+def _rounds_of_draws(shape: Shape, large: bool) -> int:
+    """In large studies draws stay as they are; elsewhere they are moved and, with a link, expanded about."""
+    return 1 if large else 2 + OWN_EXPANSIONS * (shape.evidence.link is not None)
+
+
 class Solves(NamedTuple):
     """The coordinator's work for one θ: of value and slopes, and of draws of weights and shifts."""
 
@@ -143,11 +153,13 @@ def _solves(shape: Shape, per_theta: int) -> Solves:
 
 
 def _minimised(
-    name: str, shape: Shape, work: Solves, folds: int, evaluations: int, hessians: int, *, large: bool
-) -> tuple[Expected, ...]:
-    """Evaluations, one-sided Hessians between them and a two-sided one; for large sites, a refinement."""
+    name: str, shape: Shape, work: Solves, folds: int, evaluations: int, alone: int, hessians: int, *,
+    large: bool,
+) -> tuple[Expected, ...]:  # fmt: skip
+    """Evaluations, of which `alone` are of all people only, one-sided Hessians between them and a two-sided
+    one; for large sites, a refinement."""
     problems = UNFINISHED * (1 + folds) if folds else 1.0
-    thetas = round(evaluations * problems) + hessians * (1 + shape.size) + 2 * shape.size
+    thetas = round((evaluations - alone) * problems) + alone + hessians * (1 + shape.size) + 2 * shape.size
     parameters, asked = Parameters(shape.free, shape.fixed), evaluations + hessians + 1
     if not large:
         return evaluated(name, thetas, parameters, asked, work.slopes)
@@ -160,9 +172,9 @@ def _minimised(
 
 
 def _drawn(name: str, shape: Shape, work: Solves, draws: int, *, large: bool) -> tuple[Expected, Expected]:
-    """Hyperparameters, in two rounds unless the study is large, and average effects under their weights."""
+    """Hyperparameters, in several rounds unless the study is large, and average effects of their weights."""
     each = _per_theta(shape, large)
-    count, rounds = -(-draws // each), 1 if large else 2
+    count, rounds = -(-draws // each), _rounds_of_draws(shape, large)
     log_odds = numbers(1 + shape.fixed["propensity"].shape[0])
     fixed = {"beta": numbers(each, 2, shape.features), "key": keys(), "log_odds": log_odds, **shape.about}
     effect = Parameters(shape.free, fixed, {"site_shift": numbers(each, 2)})

@@ -13,7 +13,7 @@ from scipy.special import chdtri
 from unpooled.maths.pareto import pareto_shape
 from unpooled.maths.streams import key_data, stream
 from unpooled.methods.fedci.bounds import limits_of
-from unpooled.methods.fedci.expansion import Expanded
+from unpooled.methods.fedci.expansion import Expanded, expansion_about
 from unpooled.methods.fedci.model import Structure
 from unpooled.methods.fedci.posterior import Posterior, log_prior_slopes, posteriors, weights_and_shifts
 from unpooled.methods.fedci.refinement import REFINEMENT, STRETCH, refine
@@ -36,6 +36,8 @@ PLAUSIBLE = 0.999
 FEWER = 4
 """Factor by which there are fewer hyperparameters, with more draws of weights each, if sites are large: with
 thousands of people hyperparameters hardly vary, and each takes two passes over all rows."""
+OWN_EXPANSIONS = 1
+"""Expansions about the posterior under each draw of the hyperparameters, if outcomes have a link."""
 LOOSEST = 0.5
 """Minimum prior precision in any direction of the hyperparameter space."""
 
@@ -139,25 +141,33 @@ def draw_hyperparameters(
     expected = 0.5 * np.sum(normal**2, axis=1)
     box = evidence.structure.bounds()
 
+    def fitted_to(free: Arrays, fixed: Arrays) -> Procedure[list[Posterior]]:
+        statistics = yield from ask(name, Parameters(free, fixed))
+        return posteriors(evidence, free, fixed, statistics)
+
     def drawn(reach: np.ndarray) -> Procedure[tuple[Arrays, list[Posterior], np.ndarray]]:
         free = about(mode, reach[:, None] * normal, box)
-        statistics = yield from ask(name, Parameters(free, many))
-        fitted = posteriors(evidence, free, many, statistics)
+        fitted = yield from fitted_to(free, many)
         return free, fitted, np.array([one.value for one in fitted])
 
     free, fitted, values = yield from drawn(np.ones(count))
     shape = pareto_shape(expected - values)
     if share == 1.0:
         free, fitted, values = yield from drawn(reach_of(values - mode.value, expected))
-    beta, shift = weights_and_shifts(evidence, fitted, rng, per_theta)
     likely = plausible(values, mode)
+    if evidence.link is not None and share == 1.0:
+        # The expansion about the mode suits other hyperparameters less.
+        for _ in range(OWN_EXPANSIONS):
+            many = {**many, "about": {**many["about"], **expansion_about(evidence, free, fitted)}}
+            fitted = yield from fitted_to(free, many)
+    beta, shift = weights_and_shifts(evidence, fitted, rng, per_theta)
     free, beta, shift = jax.tree.map(
         lambda leaf: np.asarray(leaf)[np.resize(likely, count)], (free, beta, shift)
     )
     noise = key_data(stream(seed, "site draws"), count)
     found = {"free": free, "beta": beta, "shift": shift, "key": noise}
     if evidence.link is not None:
-        found["about"] = many["about"]
+        found["about"] = jax.tree.map(lambda leaf: np.asarray(leaf)[np.resize(likely, count)], many["about"])
     return HyperparameterDraws(found, 1.0 - len(likely) / count, shape)
 
 

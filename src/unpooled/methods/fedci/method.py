@@ -11,10 +11,11 @@ from unpooled.methods.expected import Course
 from unpooled.methods.fedci.candidate import FedCIEffects
 from unpooled.methods.fedci.effects import GaussianProcessAverage, conditional_effects, individual_effects
 from unpooled.methods.fedci.elsewhere import outcomes_elsewhere
-from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, Dispersion, dispersion_of
+from unpooled.methods.fedci.expansion import EVALUATIONS, EXPANSIONS, FIRST, Dispersion, dispersion_of
 from unpooled.methods.fedci.expected import expected
 from unpooled.methods.fedci.fit import fit
 from unpooled.methods.fedci.held_out import HeldOutDistances, HeldOutErrors
+from unpooled.methods.fedci.laplace import OWN_EXPANSIONS
 from unpooled.methods.fedci.model import GRID, Kernel, Projection
 from unpooled.methods.fedci.paper import effects as paper
 from unpooled.methods.fedci.refinement import REFINEMENT
@@ -70,8 +71,8 @@ class FedCIMethod:
             return "by its mean, with Gaussian noise"
         return {
             "continuous": "by its mean, with Gaussian noise",
-            "binary": "by its log odds, with Laplace's approximation",
-            "count": "by the log of its mean, as negative binomial, with Laplace's approximation",
+            "binary": "by its log odds, with a variational approximation",
+            "count": "by the log of its mean, as negative binomial, with a variational approximation",
         }[family]
 
     def stages(self, settings: FedCISettings, context: FedCIContext) -> dict[str, Stage]:
@@ -129,14 +130,15 @@ class FedCIMethod:
         for name, evidence in _evidences(settings, context).items():
             start = evidence.structure.start(np.ones((2, len(context.correlation))), np.ones(2))
             size = 1 + sum(np.size(leaf) for leaf in start.values())
-            evaluations = settings.evaluations or evidence.structure.evaluations
+            evaluations, rounds = settings.evaluations or evidence.structure.evaluations, 2
             if evidence.link is not None:
-                evaluations += sum(EVALUATIONS)
+                evaluations = min(evaluations, FIRST) + sum(EVALUATIONS)
+                rounds += OWN_EXPANSIONS
                 found[dispersion_of(name)] = problems * EXPANSIONS
             draws = -(-settings.draws // evidence.structure.draws_per_theta)
-            # Evaluations, a Hessian every `STRETCH` of them and a two-sided one, refinement, draws (twice).
+            # Evaluations, a Hessian every `STRETCH` of them and a two-sided one, refinement, draws.
             hessians = (evaluations // STRETCH + 2 + REFINEMENT // REFINED) * size
-            asked = problems * (evaluations + hessians) + REFINEMENT + 2 * draws
+            asked = problems * (evaluations + hessians) + REFINEMENT + rounds * draws
             found |= {name: asked, subsampled(name): asked, f"effect/{name}": draws}
         return found
 
@@ -150,8 +152,8 @@ class FedCIMethod:
         # Ridge; evaluations and, for large sites, refinement with its Hessians (two rounds each); held-out
         # errors; Hessian (two rounds); draws (two rounds); effects.
         refined = REFINEMENT + REFINEMENT // REFINED - 1
-        # Outcomes that are not continuous: further evaluations, and dispersions.
-        expanded = 2 * sum(EVALUATIONS) + EXPANSIONS
+        # Outcomes that are not continuous: further evaluations and draws, and dispersions.
+        expanded = 2 * sum(EVALUATIONS) + EXPANSIONS + OWN_EXPANSIONS
         return 1 + 2 * (max(allowed) + refined) + expanded + (len(allowed) > 1) + 2 + 3
 
     def expected(self, settings: FedCISettings, context: FedCIContext) -> Course:
@@ -237,6 +239,7 @@ def _evidence(name: str, settings: FedCISettings, context: FedCIContext) -> Evid
                 noisy=link is None,
                 correlation=jnp.asarray(context.correlation),
                 components=COMPONENTS,
+                saturation=0.0 if link is None else link.saturation,
             ),
             link,
         )

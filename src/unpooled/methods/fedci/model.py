@@ -236,6 +236,8 @@ class Projection(Structure):
 
     correlation: Float[Array, "d d"]
     components: int = eqx.field(static=True)
+    saturation: float = eqx.field(static=True, default=0.0)
+    """How fast outcomes tell less of a function that varies more (`Link.saturation`); 0 if they do not."""
 
     evaluations: ClassVar[int] = 50
     draws_per_theta: ClassVar[int] = 4
@@ -304,7 +306,9 @@ class Projection(Structure):
         The concentration d lets a direction deviate by about its own length; the length, which the data do
         not identify, is kept near one. The number of direction parameters grows with d, so their mode
         over-fits. The Occam factor −½(d − 1) log(1 + information/concentration) approximates integrating
-        them out, using the expected information about a direction under the kernel's slope variance.
+        them out, using the expected information about a direction under the kernel's slope variance. A 0/1
+        outcome tells little where its probability is near 0 or 1, as it is for most people if the function
+        varies much.
         """
         direction, dimension = free["direction"], free["direction"].shape[1]
         squared = jnp.sum(direction**2, axis=1) + 1e-12
@@ -313,7 +317,8 @@ class Projection(Structure):
         variance = jnp.sum(self.arm_factor(free["arms"]) ** 2, axis=2)
         steepness = slope_variance(self.family) * variance / jnp.exp(2.0 * free["length"])[:, None]
         log_sd = free["noise"] if self.noisy else fixed["noise"]
-        information = steepness @ (fixed["rows"] * jnp.exp(-2.0 * log_sd))
+        precision = jnp.exp(-2.0 * log_sd) / jnp.sqrt(1.0 + self.saturation * jnp.sum(variance, axis=0))
+        information = steepness @ (fixed["rows"] * precision)
         occam = 0.5 * (dimension - 1) * jnp.log1p(information / dimension)
         return jnp.sum(dimension * (cosine + 0.5 * (jnp.log(squared) - squared)) - occam)
 

@@ -104,6 +104,35 @@ def weights_and_shifts(
     return np.clip(beta, -most, most), np.clip(shift, -most, most)
 
 
+def principal_deviations(
+    evidence: Evidence, fitted: list[Posterior], count: int
+) -> Float[np.ndarray, "b k 2 p"]:
+    """The `count` deviations of the weights from their mean that matter most to people's predictors.
+
+    The variance of the predictors that further deviations have is shared between these, in proportion.
+    """
+    assert evidence.link is not None
+    most = evidence.link.largest
+    return np.stack([np.clip(_deviations(one, count), -most, most) for one in fitted])
+
+
+def _deviations(fitted: Posterior, count: int) -> Float[np.ndarray, "k 2 p"]:
+    size = noise_size(fitted.regression.prior)
+    mean, _ = fitted.weights()
+    root = fitted.weights(np.eye(size))[0] - mean
+    gram = fitted.regression.sums.gram[..., :-1, :-1]
+    products = np.einsum("jaf,abfg,kbg->jk", root, gram, root, optimize=True)
+    values, vectors = np.linalg.eigh(0.5 * (products + products.T))
+    values = np.maximum(values, 0.0)
+    found = np.einsum("jk,jaf->kaf", vectors[:, ::-1][:, :count], root)
+    share = np.sum(values[::-1][:count]) / max(float(np.sum(values)), 1e-300)
+    padded = np.zeros(
+        (count, *found.shape[1:]), np.float32
+    )  # enough digits for a variance, and half the bytes
+    padded[: len(found)] = found / np.sqrt(max(share, 1e-6))
+    return padded
+
+
 def log_prior_slopes(structure: Structure, free: Arrays, fixed: Arrays) -> Arrays:
     """The gradient of the log prior of each θ of a batch."""
     return prior_and_slopes(structure, free, fixed, structure.zero_slopes(len(fixed["noise"])))[2]

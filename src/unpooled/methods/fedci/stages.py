@@ -96,7 +96,11 @@ class Evidence(Objective):
         return {"gram": gram, "moment": moment} if self.structure.shifts else {}
 
     def bounds(self) -> Bounds:
-        about = {} if self.link is None else {**ABOUT, "beta": self.weight_bounds()["beta"]}
+        about = (
+            {}
+            if self.link is None
+            else {**ABOUT, **dict.fromkeys(("beta", "deviations"), self.weight_bounds()["beta"])}
+        )
         return {**FIXED, **self.structure.bounds(), **about}
 
     def weight_bounds(self) -> Bounds:
