@@ -18,6 +18,7 @@ from unpooled.methods.boosted_arms.stages import (
     Residuals,
     Start,
 )
+from unpooled.methods.causal_forest.effects import TREES_ELSEWHERE
 from unpooled.methods.causal_forest.settings import CausalForestContext, context_of
 from unpooled.methods.expected import Course, Expected, keys, numbers, whole
 from unpooled.methods.method import Fit
@@ -129,6 +130,9 @@ class BoostedArmsMethod:
         seed: int,
     ) -> np.ndarray:
         return arm_draws(outcome_family(context), _models(settings), draws.shared, people)
+
+    def elsewhere_words(self, settings: BoostedArmsSettings) -> str:
+        return TREES_ELSEWHERE
 
     def individual_effects(
         self,

@@ -25,6 +25,14 @@ from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
 
+TREES_ELSEWHERE = (
+    "The population's outcomes follow the trees, which are the same at every site. Nothing corrects an error "
+    "of the trees: the estimate is not doubly robust elsewhere, and its interval does not cover differences "
+    "between sites."
+)
+"""What effects of trees elsewhere assume, in words."""
+
+
 class Sizes(NamedTuple):
     """Numbers of trees."""
 

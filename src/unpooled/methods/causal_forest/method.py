@@ -7,7 +7,7 @@ import numpy as np
 from unpooled.maths.operations import Operations
 from unpooled.maths.trees import BINS
 from unpooled.methods.aipw.settings import outcome_family
-from unpooled.methods.causal_forest.effects import Sizes, arm_draws, conditional, individual
+from unpooled.methods.causal_forest.effects import TREES_ELSEWHERE, Sizes, arm_draws, conditional, individual
 from unpooled.methods.causal_forest.fit import fit
 from unpooled.methods.causal_forest.settings import (
     CausalForestContext,
@@ -120,6 +120,9 @@ class CausalForestMethod:
         seed: int,
     ) -> np.ndarray:
         return arm_draws(outcome_family(context), _sizes(settings), draws.shared, people)
+
+    def elsewhere_words(self, settings: CausalForestSettings) -> str:
+        return TREES_ELSEWHERE
 
     def individual_effects(
         self,
