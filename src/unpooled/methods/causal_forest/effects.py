@@ -24,7 +24,6 @@ from unpooled.models.trees import Trees, bins_of
 from unpooled.protocol.records import Arrays
 from unpooled.protocol.rows import Rows
 
-
 TREES_ELSEWHERE = (
     "The population's outcomes follow the trees, which are the same at every site. Nothing corrects an error "
     "of the trees: the estimate is not doubly robust elsewhere, and its interval does not cover differences "
