@@ -50,6 +50,12 @@ def run(
     replicates: Annotated[
         int | None, typer.Option(help="Number of replicates; by default the table's.")
     ] = None,
+    replicate: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--replicate", help="Number of a replicate, instead of the first ones; may be repeated."
+        ),
+    ] = None,
     sites: Annotated[
         list[int] | None, typer.Option(help="Number of sites; may be given several times.")
     ] = None,
@@ -77,7 +83,7 @@ def run(
         todo = cells(
             contenders=names,
             sites=counts,
-            replicates=replicates or (2 if quick else chosen.replicates),
+            replicates=replicate or replicates or (2 if quick else chosen.replicates),
             arrangements=_known(arrangements or list(tables.QUICK_ARRANGEMENTS if quick else ARRANGEMENTS)),
         )
         _warn_unavailable(names)
