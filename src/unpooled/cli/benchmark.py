@@ -129,6 +129,44 @@ def figures(
             typer.echo(str(path))
 
 
+@app.command()
+def page(
+    file: Annotated[Path, typer.Argument(help="The Markdown page, such as docs/benchmarks.md.")],
+    summary: Annotated[
+        Path | None, typer.Option(help="The summary of cells; by default beside the page, ending in .json.")
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="A folder with finished cells, to add to the summary first."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing, and fail if a table is not that of the summary.")
+    ] = False,
+    debug: Debug = 0,
+) -> None:
+    """Write the tables between the markers of a page from the summary of cells; prose is left alone."""
+    with reporting_errors(debug=debug):
+        from unpooled.benchmark import summary as summaries
+        from unpooled.benchmark.page import rewritten
+        from unpooled.errors import ResultsError
+
+        beside = summary or file.with_suffix(".json")
+        old = summaries.read(beside)
+        known = old if store is None else old.updated(summaries.of_store(store))
+        text = file.read_text(encoding="utf-8")
+        new = rewritten(text, known)
+        if check and (new != text or known != old):
+            raise ResultsError(
+                "the tables of a page must be those of its cells",
+                found=f"other tables in {file}",
+                remedy=f"unpooled benchmark page {file}, without --check",
+            )
+        if known != old:
+            summaries.write(known, beside)
+        if new != text:
+            file.write_text(new, encoding="utf-8")
+
+
 def _run(table: BenchmarkTable, todo: list[Cell], store: Path, folder: Path | None, *, show: bool) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
