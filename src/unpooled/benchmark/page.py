@@ -59,13 +59,16 @@ class Marker:
     cells: tuple[tuple[str, str], ...] = ()
 
     def shown(self, entry: Entry) -> bool:
-        """Whether an entry has what is asked for, apart from the replicates."""
+        """Whether an entry has what is asked for, apart from replicates and arrangement."""
         return (
             entry.table in self.tables
             and (not self.sites or entry.sites in self.sites)
             and (not self.contenders or entry.contender in self.contenders)
-            and (not self.arrangements or entry.arrangement in self.arrangements)
         )
+
+    def arranged(self, arrangement: str) -> bool:
+        """Whether entries with this arrangement are asked for."""
+        return not self.arrangements or arrangement in self.arrangements
 
 
 def rewritten(page: str, summary: Summary) -> str:
@@ -126,7 +129,11 @@ def _pair(cell: str) -> tuple[str, str]:
 
 def cells(marker: Marker, summary: Summary) -> str:
     """One row per contender, arrangement and number of sites, the fewest sites and best prediction first."""
-    found = [one for one in summary.entries if marker.shown(one) and one.replicates == marker.replicates]
+    found = [
+        one
+        for one in summary.entries
+        if marker.shown(one) and marker.arranged(one.arrangement) and one.replicates == marker.replicates
+    ]
     first = "prediction" if "prediction" in marker.columns else marker.columns[0]
     # Contenders that do not have the measure come last.
     found.sort(key=lambda one: (one.sites, np.nan_to_num(_mean(one, first), nan=np.inf)))
@@ -150,7 +157,7 @@ def grid(marker: Marker, summary: Summary) -> str:
     best = _most_finished(marker, summary)
     named = list(CONTENDERS)
     order = sorted(
-        {(name, arrangement) for name, arrangement, count in best if count > 1},
+        {(name, where) for name, where, count in best if count > 1 and marker.arranged(where)},
         key=lambda key: (ARRANGEMENTS.index(key[1]), named.index(key[0])),
     )
     rows = []
@@ -191,7 +198,9 @@ def by_sites(marker: Marker, summary: Summary) -> str:
     known = {one.key[1:]: one for one in summary.entries if one.table == table}
     rows = []
     for count in marker.sites or TABLES[table].sites:
-        apart = known[mine, "federated", count, marker.replicates]
+        apart = known.get((mine, "federated", count, marker.replicates))
+        if apart is None:
+            continue
         stacked = known.get((mine, "combined", count, marker.replicates))
         ratio = _mean(apart, "prediction") / _mean(stacked, "prediction") if stacked else 1.0
         row = [count, _cell(apart, "imputation", summary), _cell(apart, "quoted", summary)]
@@ -214,10 +223,14 @@ def _best_peer(known: dict[tuple, Entry], mine: str, count: int) -> list[object]
     ]
     if not peers:
         return ["", ""]
-    best = min(peers, key=lambda one: _mean(one, "prediction"))
-    same = known[mine, "federated", count, best.replicates]
+
+    def ours(peer: Entry) -> float:
+        return _mean(known[mine, "federated", count, peer.replicates], "prediction")
+
+    # Peers may have finished different replicates, so the best is that with the smallest ratio to ours.
+    best = min(peers, key=lambda one: _mean(one, "prediction") / ours(one))
     shown = f"{best.contender} {_mean(best, 'prediction'):.2f} (n = {len(best.replicates)})"
-    return [shown, f"{_mean(same, 'prediction'):.2f}"]
+    return [shown, f"{ours(best):.2f}"]
 
 
 def across(marker: Marker, summary: Summary) -> str:
@@ -281,7 +294,5 @@ def _table(heads: list[str], rows: Sequence[Sequence[object]], marker: Marker) -
             found=f"none of {', '.join(marker.tables)} with the replicates and sites of its marker",
             remedy="change the marker, or run the cells and give their --store",
         )
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines).replace(
-        "| " + " | ".join(["---"] * len(heads)) + " |", "|" + "---|" * len(heads)
-    )
+    head, *lines = ("| " + " | ".join(str(cell) for cell in line) + " |" for line in (heads, *rows))
+    return "\n".join([head, "|" + "---|" * len(heads), *lines])

@@ -275,6 +275,9 @@ def test_trees_take_missing_values_as_they_are(holed: Case) -> None:
         estimate, _ = find(name).estimator()(holed, "combined", 1)
         assert estimate.ate is not None and np.isfinite(estimate.ate)
         assert np.isnan(estimate.prediction).all()
+    table = _confounded(300)
+    empty = replace(table, x=np.column_stack([table.x, np.full(300, np.nan)]))
+    np.testing.assert_array_equal(averages.trees(empty, 1).propensity, averages.trees(table, 1).propensity)
 
 
 @pytest.mark.parametrize("name", ["ipw", "dr", "pca-ipw", "pca-dr"])

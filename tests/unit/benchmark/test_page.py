@@ -80,14 +80,19 @@ def test_a_grid_says_where_replicates_are_missing_and_shows_one_site_once() -> N
     assert rows["ridge", "combined"] == ["4.00 ± 0.04", "2.25 ± 0.04"]
     assert rows["ridge", "local"] == ["", "3.00 ± 0.04"]
     assert rows["bart", "combined"] == ["", "2.50 ± 0.04 (n = 2)"]
+    stacked = _made("grid fedci-data1 sites=1,5 replicates=1-3 arrangements=combined")
+    assert ["ridge", "combined", "4.00 ± 0.04", "2.25 ± 0.04"] in stacked
+    assert {row[1] for row in stacked[1:]} == {"combined"}
 
 
 def test_the_best_peer_is_compared_on_its_own_replicates() -> None:
-    both = Summary((*SUMMARY.entries, _entry("bart", "combined", 5, 2.0, replicates=(1, 2))), ())
+    both = Summary((*SUMMARY.entries, _entry("bart", "combined", 5, 2.5, replicates=(1, 2))), ())
     (heads, row) = _made("by-sites fedci-data1 sites=5 replicates=1-3 columns=rounds", both)
     cells = dict(zip(heads, row, strict=True))
     assert cells["federated / stacked"] == "1.50"
-    assert cells["best stacked peer, prediction"] == "bart 2.00 (n = 2)"
+    assert cells["best stacked peer, prediction"] == "bart 2.50 (n = 2)", (
+        "2.50 / 9.00 is less than 2.25 / 0.75"
+    )
     assert cells["fedci, same replicates"] == "9.00"
 
 

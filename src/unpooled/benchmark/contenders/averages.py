@@ -82,12 +82,15 @@ def trees(table: PeerTable, seed: int) -> Nuisances:
     propensity, control, treated = (np.empty(len(table.w)) for _ in range(3))
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
     for rest, fold in folds.split(table.x, table.w):
-        seen = PeerTable(table.x[rest], table.w[rest], table.y[rest])
-        score = HistGradientBoostingClassifier(random_state=seed, **_SMALL).fit(seen.x, seen.w)
-        propensity[fold] = score.predict_proba(table.x[fold])[:, 1]
-        for arm, into in ((0, control), (1, treated)):
-            outcome = HistGradientBoostingRegressor(random_state=seed, **_SMALL).fit(*seen.arm(arm))
-            into[fold] = outcome.predict(table.x[fold])
+        arms = [rest[table.w[rest] == arm] for arm in (0, 1)]
+        # Scikit-learn's trees refuse columns without any value.
+        known = np.all([np.isfinite(table.x[rows]).any(axis=0) for rows in arms], axis=0)
+        x = table.x[:, known]
+        score = HistGradientBoostingClassifier(random_state=seed, **_SMALL).fit(x[rest], table.w[rest])
+        propensity[fold] = score.predict_proba(x[fold])[:, 1]
+        for rows, into in zip(arms, (control, treated), strict=True):
+            outcome = HistGradientBoostingRegressor(random_state=seed, **_SMALL).fit(x[rows], table.y[rows])
+            into[fold] = outcome.predict(x[fold])
     return Nuisances(_clipped(propensity), control, treated)
 
 
