@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, RationalQuadratic
 
 from oracle.world import posterior_of
 from unpooled.methods.fedci.conditionals import WeightDraws, conditional_effect, factual
@@ -26,6 +26,7 @@ KERNELS = {
     "matern52": lambda length: Matern(length, nu=2.5),
     "matern32": lambda length: Matern(length, nu=1.5),
     "squared_exponential": RBF,
+    "rational_quadratic": lambda length: RationalQuadratic(length, alpha=1.0),
 }
 FREE = {
     "length": np.array([0.2]),

@@ -29,22 +29,26 @@ VIEWS = {
 }
 """The measures of each view; a table of all of them would be too wide to read."""
 PAPER_NAMES = {
-    "BART": "bart",
-    "TARNet": "tarnet",
-    "CFR MMD": "cfr-mmd",
-    "CFR-mmd": "cfr-mmd",
-    "CFR Wass": "cfr-wasserstein",
-    "CFR-wass": "cfr-wasserstein",
-    "CEVAE": "cevae",
-    "X-Learner": "x-learner-causalml",
-    "R-Learner": "r-learner-causalml",
-    "FedCI": "fedci",
-    "CausalRFF": "causal_rff",
-    "CausalFI": "causal_fi",
+    "bart": "bart",
+    "tarnet": "tarnet",
+    "cfr mmd": "cfr-mmd",
+    "cfr-mmd": "cfr-mmd",
+    "cfr wass": "cfr-wasserstein",
+    "cfr-wass": "cfr-wasserstein",
+    "cevae": "cevae",
+    "x-learner": "x-learner",
+    "r-learner": "r-learner",
+    "orthorf": "orthogonal-forest",
+    "fedci": "fedci",
+    "causalrff": "causal_rff",
+    "causalfi": "causal_fi",
+    "ipw": "ipw",
+    "dr": "dr",
 }
 PAPER_ARRANGEMENTS = {
-    "com": "combined", "cb": "combined", "loc": "local", "agg": "bagged", "ag": "bagged"
+    "com": "combined", "cb": "combined", "loc": "local", "agg": "bagged", "ag": "bagged", "avg": "bagged"
 }  # fmt: skip
+PAPER_IMPUTERS = {"ppca": "ppca", "pca": "pca", "mice": "iterative"}
 """The contenders' names in the paper's tables; a name without an arrangement is federated."""
 
 
@@ -72,29 +76,21 @@ def summarise(cells: pd.DataFrame, measures: tuple[str, ...] = MAIN) -> pd.DataF
         group = pd.DataFrame(found)
         row: dict[str, object] = {**group.iloc[0][keys].to_dict(), "replicates": len(group)}
         for name in measures:
-            values = _values(group, name)
-            row |= {name: _mean(values), f"{name}_se": _error(values), f"{name}_median": _median(values)}
+            row |= zip((name, f"{name}_se", f"{name}_median"), mean_error_median(group, name), strict=True)
         rows.append(row)
     summary = pd.DataFrame(rows)
     first = "prediction" if "prediction" in measures else measures[0]
     return summary.sort_values(["sites", first], ascending=[False, True], ignore_index=True)
 
 
-def _values(group: pd.DataFrame, name: str) -> np.ndarray:
+def mean_error_median(group: pd.DataFrame, name: str) -> tuple[float, float, float]:
+    """Mean, standard error and median of a measure over the rows that have it; NaN where there is none."""
     values = np.asarray(group[name], dtype=float) if name in group else np.array([])
-    return values[np.isfinite(values)]
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else float("nan")
-
-
-def _median(values: np.ndarray) -> float:
-    return float(np.median(values)) if len(values) else float("nan")
-
-
-def _error(values: np.ndarray) -> float:
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return float("nan"), float("nan"), float("nan")
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
+    return float(values.mean()), float(error), float(np.median(values))
 
 
 def with_paper(summary: pd.DataFrame, paper: Path | None, table: str) -> pd.DataFrame:
@@ -103,8 +99,10 @@ def with_paper(summary: pd.DataFrame, paper: Path | None, table: str) -> pd.Data
         return summary
     numbers = pd.read_csv(paper)
     numbers = numbers.loc[(numbers["table"] == table) & (numbers["metric"] == "sqrt_pehe")]
+    # The first of rows with the same name: in the paper's table of CausalFI, the second is another row's.
     known = {
-        (*_ours(r["method"]), int(r["sources"])): (r["mean"], r["se"]) for r in numbers.to_dict("records")
+        (*_ours(r["method"]), int(r["sources"])): (r["mean"], r["se"])
+        for r in reversed(numbers.to_dict("records"))
     }
     keys = zip(summary["contender"], summary["arrangement"], summary["sites"], strict=True)
     found = [_paper_of(known, *each) for each in keys]
@@ -122,13 +120,23 @@ def with_paper(summary: pd.DataFrame, paper: Path | None, table: str) -> pd.Data
 def _ours(name: str) -> tuple[str | None, str]:
     """Contender and arrangement of a name in the paper's tables.
 
-    >>> _ours("CFR Wass-com"), _ours("FedCI")
-    (('cfr-wasserstein', 'combined'), ('fedci', 'federated'))
+    >>> _ours("CFR Wass-com"), _ours("FedCI"), _ours("BART-mice+avg")
+    (('cfr-wasserstein', 'combined'), ('fedci', 'federated'), ('iterative-bart', 'bagged'))
     """
-    base, _, suffix = name.rpartition("-")
-    if suffix in PAPER_ARRANGEMENTS:
-        return PAPER_NAMES.get(base), PAPER_ARRANGEMENTS[suffix]
-    return PAPER_NAMES.get(name), "federated"
+    base, _, suffix = name.lower().rpartition("-")
+    imputer, _, arrangement = suffix.rpartition("+")
+    if arrangement not in PAPER_ARRANGEMENTS:
+        return PAPER_NAMES.get(name.lower()), "federated"
+    contender, arranged = PAPER_NAMES.get(base), PAPER_ARRANGEMENTS[arrangement]
+    if contender in ("ipw", "dr"):
+        # The averages after an iterative imputation have no prefix, and those without one say so.
+        named = {"mice": contender, "": f"{contender}-not-imputed"}
+        return named.get(imputer, f"{PAPER_IMPUTERS.get(imputer)}-{contender}"), arranged
+    if not imputer:
+        return contender, arranged
+    # The paper fits FedCI to tables apart; "avg" is then how their values were imputed.
+    arranged = "federated" if (contender, arranged) == ("fedci", "bagged") else arranged
+    return f"{PAPER_IMPUTERS[imputer]}-{contender}", arranged
 
 
 def _paper_of(known: dict, contender: str, arrangement: str, sites: int) -> tuple[float, float]:

@@ -22,7 +22,7 @@ from unpooled.benchmark.scores import score
 from unpooled.benchmark.tables import BenchmarkTable
 
 KEY = ("contender", "arrangement", "sites", "replicate")
-_VERSIONS = ("unpooled", "jax", "numpy", "scikit-learn", "econml", "causalml", "stochtree")
+_VERSIONS = ("unpooled", "jax", "numpy", "scikit-learn", "econml", "stochtree")
 _RESET, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
@@ -88,14 +88,15 @@ def cells(
     *,
     contenders: Sequence[str],
     sites: Sequence[int],
-    replicates: int,
+    replicates: int | Sequence[int],
     arrangements: Sequence[str] = ARRANGEMENTS,
 ) -> list[Cell]:
     """The cells to run, replicate by replicate, so that an interrupted run has the same ones of everybody."""
     found = [find(name) for name in contenders]
+    chosen = range(1, replicates + 1) if isinstance(replicates, int) else replicates
     return [
         Cell(contender, arrangement, count, replicate)
-        for replicate in range(1, replicates + 1)
+        for replicate in chosen
         for count in sites
         for contender in found
         if contender.missing() is None

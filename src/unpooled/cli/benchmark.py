@@ -50,6 +50,12 @@ def run(
     replicates: Annotated[
         int | None, typer.Option(help="Number of replicates; by default the table's.")
     ] = None,
+    replicate: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--replicate", help="Number of a replicate, instead of the first ones; may be repeated."
+        ),
+    ] = None,
     sites: Annotated[
         list[int] | None, typer.Option(help="Number of sites; may be given several times.")
     ] = None,
@@ -76,7 +82,7 @@ def run(
         todo = cells(
             contenders=names,
             sites=counts,
-            replicates=replicates or (2 if quick else chosen.replicates),
+            replicates=replicate or replicates or (2 if quick else chosen.replicates),
             arrangements=_known(
                 arrangements or list(tables.QUICK_ARRANGEMENTS if quick else chosen.arrangements)
             ),
@@ -128,6 +134,44 @@ def figures(
         chosen = tables.find(table)
         for path in write_figures(_cells(store, chosen.name), output, chosen):
             typer.echo(str(path))
+
+
+@app.command()
+def page(
+    file: Annotated[Path, typer.Argument(help="The Markdown page, such as docs/benchmarks.md.")],
+    summary: Annotated[
+        Path | None, typer.Option(help="The summary of cells; by default beside the page, ending in .json.")
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="A folder with finished cells, to add to the summary first."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing, and fail if a table is not that of the summary.")
+    ] = False,
+    debug: Debug = 0,
+) -> None:
+    """Write the tables between the markers of a page from the summary of cells; prose is left alone."""
+    with reporting_errors(debug=debug):
+        from unpooled.benchmark import summary as summaries
+        from unpooled.benchmark.page import rewritten
+        from unpooled.errors import ResultsError
+
+        beside = summary or file.with_suffix(".json")
+        old = summaries.read(beside)
+        known = old if store is None else old.updated(summaries.of_store(store))
+        text = file.read_text(encoding="utf-8")
+        new = rewritten(text, known)
+        if check and (new != text or known != old):
+            raise ResultsError(
+                "the tables of a page must be those of its cells",
+                found=f"other tables in {file}",
+                remedy=f"unpooled benchmark page {file}, without --check",
+            )
+        if known != old:
+            summaries.write(known, beside)
+        if new != text:
+            file.write_text(new, encoding="utf-8")
 
 
 def _run(table: BenchmarkTable, todo: list[Cell], store: Path, folder: Path | None, *, show: bool) -> None:

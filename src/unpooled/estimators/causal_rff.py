@@ -31,8 +31,9 @@ class CausalRFF(Estimator):
         Distribution of the latent confounder: a few classes, or a Gaussian vector as in the paper, which
         takes several hundred rounds. "both" lets held-out people choose. With ``confounding="auto"``, the
         classes are always among the candidates. No effect with ``confounding="observed"``.
-    kernel : {"gaussian", "laplacian", "matern12", "matern32", "matern52"}, default="gaussian"
-        Kernel that the random Fourier features approximate. Used by the regression of observed confounding
+    kernel : str, default="gaussian"
+        Kernel that the random Fourier features approximate: "gaussian", "laplacian", "matern12", "matern32",
+        "matern52" or "rational_quadratic" (with shape 1). Used by the regression of observed confounding
         and by the Gaussian latent confounder.
     frequencies : int, default=32
         Number of random frequencies, from 0 to 1000, each of which gives a cosine and a sine. More of them

@@ -28,9 +28,10 @@ class FedCI(Estimator):
         each. "paper" is the paper's model, in which one covariance between the arms applies to all parts.
         "auto" fits "projection" and "isotropic" and averages them with weights that minimise the squared
         error of held-out predictions. A fixed structure is faster. Collapsed inference only.
-    kernel : {"squared_exponential", "matern32", "matern52"}, default="matern52"
+    kernel : {"squared_exponential", "matern32", "matern52", "rational_quadratic"}, default="matern52"
         Covariance function of the Gaussian processes. "matern32" allows rougher functions,
-        "squared_exponential" only very smooth ones.
+        "squared_exponential" only very smooth ones, and "rational_quadratic" (with shape 1) functions that
+        vary over short and long distances.
     basis : int, default=40
         Number of basis functions by which the sites share one function, from 0 to 1000. More of them follow
         more detail, and a site's limit on features per person then requires more people. With 0, every site

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from unpooled.errors import StudyError, nearest
 from unpooled.maths.kernels import Family, correlation, squared_distances
 
-Kernel = Literal["gaussian", "laplacian", "matern12", "matern32", "matern52"]
+Kernel = Literal["gaussian", "laplacian", "matern12", "matern32", "matern52", "rational_quadratic"]
 Frequencies = Float[np.ndarray, "b d"]
 
 # 2ν, the degrees of freedom of the multivariate t distribution that is a Matérn kernel's spectral density.
@@ -30,6 +30,7 @@ _FAMILIES: dict[str, Family] = {
     "gaussian": "squared_exponential",
     "matern32": "matern32",
     "matern52": "matern52",
+    "rational_quadratic": "rational_quadratic",
 }
 
 
@@ -54,6 +55,9 @@ def frequencies(
         normal = generator.standard_normal((count, dimension))
     if kernel == "gaussian":
         return normal
+    if kernel == "rational_quadratic":
+        # 1/(1 + r²/2) = E exp(−τr²/2) with τ exponential: a normal vector times √τ.
+        return normal * np.sqrt(generator.standard_exponential((count, 1)))
     # t = normal / √(χ²/2ν), with one χ² per vector, so that the kernel depends only on |x − x'|.
     degrees = _DEGREES[kernel]
     return normal * np.sqrt(degrees / generator.chisquare(degrees, (count, 1)))

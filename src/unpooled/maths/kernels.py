@@ -16,7 +16,7 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jaxtyping import Array, Float
 
-Family = Literal["squared_exponential", "matern32", "matern52"]
+Family = Literal["squared_exponential", "matern32", "matern52", "rational_quadratic"]
 
 
 def squared_distances(left: Float[Array, "n d"], right: Float[Array, "m d"]) -> Float[Array, "n m"]:
@@ -45,10 +45,16 @@ def _matern52(squared: Array) -> Array:
     return (1.0 + scaled + scaled**2 / 3.0) * jnp.exp(-scaled)
 
 
+def _rational_quadratic(squared: Array) -> Array:
+    # With the shape α = 1: a mixture of squared exponentials of all length-scales.
+    return 1.0 / (1.0 + 0.5 * squared)
+
+
 _CORRELATIONS: dict[str, Callable[[Array], Array]] = {
     "squared_exponential": _squared_exponential,
     "matern32": _matern32,
     "matern52": _matern52,
+    "rational_quadratic": _rational_quadratic,
 }
 
 
@@ -57,7 +63,12 @@ def correlation(family: Family, squared: Array) -> Array:
     return _CORRELATIONS[family](squared)
 
 
-_SLOPE_VARIANCES = {"squared_exponential": 1.0, "matern32": 3.0, "matern52": 5.0 / 3.0}
+_SLOPE_VARIANCES = {
+    "squared_exponential": 1.0,
+    "matern32": 3.0,
+    "matern52": 5.0 / 3.0,
+    "rational_quadratic": 1.0,
+}
 
 
 def slope_variance(family: Family) -> float:

@@ -10,11 +10,14 @@ import pandas as pd
 import pytest
 
 from unpooled.benchmark.cases import Case, simulated
-from unpooled.benchmark.contenders import CONTENDERS, Cost, find, imputation, taking
+from unpooled.benchmark.contenders import CONTENDERS, Cost, averages, find, imputation, taking
+from unpooled.benchmark.contenders.averages import Nuisances
+from unpooled.benchmark.contenders.low_rank import LowRankImputer, iterated_pca, probabilistic_pca
 from unpooled.benchmark.contenders.peer import PeerTable
 from unpooled.benchmark.scores import Estimate, score
 from unpooled.errors import StudyError
 
+IMPUTERS = [getattr(imputation, name) for name in ("mean", "iterative", "iterative_outcome", "ppca", "pca")]
 PEERS = ("complete-case", "mean", "iterative", "iterative-outcome")
 
 
@@ -49,7 +52,7 @@ def _values(part: dict[str, pd.DataFrame]) -> np.ndarray:
     return np.concatenate([frame.drop(columns=["w", "y"]).to_numpy(float) for frame in part.values()])
 
 
-@pytest.mark.parametrize("impute", [imputation.mean, imputation.iterative, imputation.iterative_outcome])
+@pytest.mark.parametrize("impute", IMPUTERS)
 def test_holes_are_filled_and_nothing_else_is_touched(impute: imputation.Imputer, holed: Case) -> None:
     before = {site: frame.copy() for site, frame in holed.test.items()}
     filled, seconds = impute(holed, 1)
@@ -74,7 +77,7 @@ def test_means_are_the_training_peoples(holed: Case) -> None:
     np.testing.assert_allclose(filled.test["site4"]["u3"][missing], mean)
 
 
-@pytest.mark.parametrize("impute", [imputation.mean, imputation.iterative, imputation.iterative_outcome])
+@pytest.mark.parametrize("impute", IMPUTERS)
 def test_of_new_people_neither_treatment_nor_outcome_is_used(impute: imputation.Imputer, holed: Case) -> None:
     def told(frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         return {site: frame.assign(y=frame["y"] + 100.0, w=1 - frame["w"]) for site, frame in frames.items()}
@@ -101,9 +104,79 @@ def test_what_was_seen_of_others_is_guessed_better_than_by_means(holed: Case) ->
         impute.__name__: float(
             np.sqrt(np.mean((_values(impute(holed, 1)[0].test)[:, 10:] - whole)[hole] ** 2))
         )
-        for impute in (imputation.mean, imputation.iterative)
+        for impute in (imputation.mean, imputation.iterative, imputation.ppca, imputation.pca)
     }
     assert error["iterative"] < 0.6 * error["mean"]
+    assert error["ppca"] < 0.75 * error["mean"] and error["pca"] < 0.75 * error["mean"]
+
+
+@pytest.mark.parametrize("fit", [probabilistic_pca, iterated_pca])
+def test_two_components_are_found_and_fill_what_they_determine(fit: Any) -> None:
+    rng = np.random.default_rng(4)
+    whole = 3.0 + rng.standard_normal((300, 2)) @ rng.standard_normal((2, 6)) * np.arange(1.0, 7.0)
+    whole += 0.2 * rng.standard_normal(whole.shape)
+    holes = np.where(rng.random(whole.shape) < 0.2, np.nan, whole)
+    imputer = LowRankImputer(fit, seed=1).fit(holes)
+    assert imputer.components in (2, 3)  # a third may be shrunk to nothing
+    filled = imputer.transform(holes)
+    enough = (~np.isnan(holes)).sum(axis=1) >= 4
+    assert np.std((filled - whole)[enough & np.isnan(holes).any(axis=1)]) < 0.2 * np.nanstd(holes)
+    np.testing.assert_array_equal(filled[~np.isnan(holes)], whole[~np.isnan(holes)])
+    np.testing.assert_allclose(imputer.transform(holes[:5]), filled[:5], atol=1e-3)
+
+
+def test_probabilistic_components_without_holes_are_those_of_the_covariance() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((400, 3)) @ rng.standard_normal((3, 5)) + 0.5 * rng.standard_normal((400, 5))
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    values, axes = np.linalg.eigh(np.cov(x.T, bias=True))
+    noise = values[:2].mean()
+    shrunk = (axes[:, 2:] * (1.0 - noise / values[2:])) @ axes[:, 2:].T
+    # Tipping & Bishop's closed form: E[Wz | x] shrinks each leading axis by 1 − σ²/λ.
+    np.testing.assert_allclose(probabilistic_pca(x, 3)(x), x @ shrunk, atol=0.02)
+
+
+def test_bagged_sites_impute_and_fit_by_themselves(holed: Case) -> None:
+    seen: list[Case] = []
+
+    def spy(case: Case, arrangement: str, seed: int) -> tuple[Estimate, Cost]:
+        seen.append(case)
+        assert arrangement == "combined"
+        said = np.full(80, float(len(seen)))
+        return Estimate(said, 2.0 * said), {"fit_seconds": 1.0}
+
+    estimate, cost = imputation.imputed(imputation.mean, spy)(holed, "bagged", 1)
+    assert [list(case.train) for case in seen] == [["site1"], ["site2"], ["site3"]]
+    np.testing.assert_array_equal(estimate.imputation, 2.0)
+    np.testing.assert_array_equal(estimate.prediction, 4.0)
+    assert cost["fit_seconds"] > 3.0
+    for case in seen:
+        (site,) = case.train
+        missing = holed.test["site4"]["u3"].isna()
+        np.testing.assert_allclose(case.test["site4"]["u3"][missing], holed.train[site]["u3"].mean())
+
+
+def test_apart_every_site_imputes_its_own_people_and_keeps_all_columns(holed: Case) -> None:
+    seen: list[Case] = []
+
+    def spy(case: Case, arrangement: str, seed: int) -> tuple[Estimate, Cost]:
+        seen.append(case)
+        assert arrangement == "federated"
+        return Estimate(np.zeros(80), np.zeros(80)), {"fit_seconds": 1.0}
+
+    train = {site: frame.copy() for site, frame in holed.train.items()}
+    train["site2"]["x1"] = 1.0  # constant at one site only
+    case = replace(holed, train=train)
+    imputation.imputed(imputation.mean, spy, gives_average=True)(case, "federated", 1)
+    (apart,) = seen
+    assert apart.incomplete == () and list(apart.train) == ["site1", "site2", "site3"]
+    assert (apart.train["site2"]["x1"] == 1.0).all()
+    for site in apart.train:
+        missing = holed.test[site]["u3"].isna()
+        np.testing.assert_allclose(apart.test[site]["u3"][missing], train[site]["u3"].mean())
+    # The fourth site trains no model and has no imputation of its own: it asks the first.
+    missing = holed.test["site4"]["u3"].isna()
+    np.testing.assert_allclose(apart.test["site4"]["u3"][missing], train["site1"]["u3"].mean())
 
 
 def test_categories_become_flags_that_are_filled_too() -> None:
@@ -171,11 +244,12 @@ def _confounded(rows: int) -> PeerTable:
     return PeerTable(x, w, 2.0 * x[:, 0] + w * (1.0 + x[:, 1]) + 0.1 * rng.standard_normal(rows))
 
 
-@pytest.mark.parametrize("name", ["ipw", "dr"])
-def test_averages_undo_confounding_within_their_errors(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "model"), [("ipw", averages.lines), ("dr", averages.lines), ("dr", averages.trees)]
+)
+def test_averages_undo_confounding_within_their_errors(name: str, model: averages.Model) -> None:
     table = _confounded(20_000)
-    propensity = 1.0 / (1.0 + np.exp(-table.x[:, 0]))
-    parts = getattr(imputation, name)(table, propensity)
+    parts = getattr(averages, name)(table, model(table, 1))
     naive = table.y[table.w == 1].mean() - table.y[table.w == 0].mean()
     assert naive > 2.0
     assert abs(parts.mean() - 1.0) < 5 * parts.std() / np.sqrt(len(parts)) < 0.3
@@ -183,19 +257,30 @@ def test_averages_undo_confounding_within_their_errors(name: str) -> None:
 
 def test_inverse_weights_against_an_example_worked_by_hand() -> None:
     table = PeerTable(np.zeros((4, 1)), np.array([1, 1, 0, 0]), np.array([4.0, 1.0, 1.0, 2.0]))
-    parts = imputation.ipw(table, np.array([0.5, 0.25, 0.5, 0.75]))
+    known = Nuisances(np.array([0.5, 0.25, 0.5, 0.75]), np.zeros(4), np.zeros(4))
+    parts = averages.ipw(table, known)
     # Treated weigh 2 and 4: (2·4 + 4·1)/6 = 2. Control 2 and 4: (2·1 + 4·2)/6 = 5/3.
     assert parts.mean() == pytest.approx(2.0 - 5.0 / 3.0)
 
 
 def test_doubly_robust_averages_forgive_wrong_propensities_where_lines_are_right() -> None:
     table = _confounded(5000)
-    wrong = np.full(5000, 0.5)
-    assert imputation.dr(table, wrong).mean() == pytest.approx(1.0, abs=0.06)
-    assert imputation.ipw(table, wrong).mean() > 2.0
+    wrong = replace(averages.lines(table, 1), propensity=np.full(5000, 0.5))
+    assert averages.dr(table, wrong).mean() == pytest.approx(1.0, abs=0.06)
+    assert averages.ipw(table, wrong).mean() > 2.0
 
 
-@pytest.mark.parametrize("name", ["ipw", "dr"])
+def test_trees_take_missing_values_as_they_are(holed: Case) -> None:
+    for name in ("ipw-not-imputed", "dr-not-imputed"):
+        estimate, _ = find(name).estimator()(holed, "combined", 1)
+        assert estimate.ate is not None and np.isfinite(estimate.ate)
+        assert np.isnan(estimate.prediction).all()
+    table = _confounded(300)
+    empty = replace(table, x=np.column_stack([table.x, np.full(300, np.nan)]))
+    np.testing.assert_array_equal(averages.trees(empty, 1).propensity, averages.trees(table, 1).propensity)
+
+
+@pytest.mark.parametrize("name", ["ipw", "dr", "pca-ipw", "pca-dr"])
 def test_whoever_speaks_of_averages_only_is_scored_on_nothing_else(name: str, lines: Case) -> None:
     estimate, _ = find(name).estimator()(lines, "combined", 1)
     found = score(estimate, lines.test_truth, lines.train_truth)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.special import gamma
-from sklearn.gaussian_process.kernels import RBF, Matern
+from sklearn.gaussian_process.kernels import RBF, Matern, RationalQuadratic
 from sklearn.metrics.pairwise import laplacian_kernel
 
 from unpooled.errors import StudyError
@@ -15,7 +15,7 @@ from unpooled.maths.fourier import fourier_features, frequencies, kernel_value
 
 INPUTS = np.random.default_rng(0).normal(size=(5, 3))
 LENGTH = 1.7
-ISOTROPIC = ["gaussian", "matern12", "matern32", "matern52"]
+ISOTROPIC = ["gaussian", "matern12", "matern32", "matern52", "rational_quadratic"]
 KERNELS = [*ISOTROPIC, "laplacian"]
 DRAWS = [(kernel, False) for kernel in KERNELS] + [(kernel, True) for kernel in ISOTROPIC]
 SAME = {
@@ -24,6 +24,7 @@ SAME = {
     "matern12": lambda x, length: Matern(length, nu=0.5)(x),
     "matern32": lambda x, length: Matern(length, nu=1.5)(x),
     "matern52": lambda x, length: Matern(length, nu=2.5)(x),
+    "rational_quadratic": lambda x, length: RationalQuadratic(length, alpha=1.0)(x),
 }
 
 
@@ -162,6 +163,8 @@ TABLE = {
     "matern12": lambda omega: matern_row(omega / (2 * np.pi), 0.5) / (2 * np.pi),
     "matern32": lambda omega: matern_row(omega / (2 * np.pi), 1.5) / (2 * np.pi),
     "matern52": lambda omega: matern_row(omega / (2 * np.pi), 2.5) / (2 * np.pi),
+    # Not in the paper's table: a normal variable whose variance is exponential is a Laplace variable.
+    "rational_quadratic": lambda omega: np.exp(-np.sqrt(2.0) * abs(omega)) / np.sqrt(2.0),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from sklearn.gaussian_process.kernels import RBF, Matern
+from sklearn.gaussian_process.kernels import RBF, Matern, RationalQuadratic
 
 from unpooled.maths.kernels import (
     JITTER,
@@ -24,6 +24,8 @@ SAME = {
     "matern32": lambda length: Matern(length, nu=1.5),
     "matern52": lambda length: Matern(length, nu=2.5),
 }
+EVERY = {**SAME, "rational_quadratic": lambda length: RationalQuadratic(length, alpha=1.0)}
+"""Scikit-learn's rational quadratic kernel has one length-scale only."""
 
 
 @pytest.mark.parametrize("family", SAME)
@@ -31,6 +33,13 @@ SAME = {
 def test_kernels_are_scikit_learns(family: str, length: float | np.ndarray) -> None:
     expected = SAME[family](length)(LEFT, RIGHT)
     np.testing.assert_allclose(kernel_matrix(family, LEFT, RIGHT, length), expected, rtol=1e-10)
+
+
+def test_the_rational_quadratic_kernel_is_scikit_learns_of_divided_inputs() -> None:
+    length = np.array([0.5, 1.0, 2.0])
+    expected = EVERY["rational_quadratic"](1.0)(LEFT / length, RIGHT / length)
+    found = kernel_matrix("rational_quadratic", LEFT, RIGHT, length)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 def test_distances_by_the_matmul_identity_are_the_plain_ones() -> None:
@@ -43,7 +52,7 @@ def test_distances_never_fall_below_zero() -> None:
     assert np.min(squared_distances(close, close)) >= 0.0
 
 
-@pytest.mark.parametrize("family", SAME)
+@pytest.mark.parametrize("family", EVERY)
 def test_slopes_are_finite_where_two_people_are_alike(family: str) -> None:
     twice = np.concatenate([LEFT, LEFT])
     slope = jax.grad(lambda length: kernel_matrix(family, twice, twice, length).sum())(1.3)
@@ -52,7 +61,7 @@ def test_slopes_are_finite_where_two_people_are_alike(family: str) -> None:
     np.testing.assert_allclose(slope, (around[0] - around[1]) / (2 * step), rtol=1e-6)
 
 
-@pytest.mark.parametrize("family", ["squared_exponential", "matern32", "matern52"])
+@pytest.mark.parametrize("family", EVERY)
 def test_the_variance_of_a_slope_is_the_kernels_curvature_at_zero(family: str) -> None:
     step = 1e-3
     curvature = 2.0 * (1.0 - float(correlation(family, np.array(step**2)))) / step**2

@@ -69,6 +69,30 @@ class Contender:
         return module.ESTIMATORS[self.name]
 
 
+_IMPUTED = {
+    "bart": "stochtree",
+    "x-learner": "econml",
+    "r-learner": None,
+    "orthogonal-forest": "econml",
+    "causal-forest": "econml",
+    "tarnet": None,
+    "cfr-mmd": None,
+    "cfr-wasserstein": None,
+    "cevae": None,
+}
+"""Peers that also take part after an imputation, and their packages."""
+_AFTER_IMPUTATION = tuple(
+    contender
+    for imputer in ("iterative", "ppca")
+    for contender in (
+        # Federated: every site imputes by itself.
+        Contender(f"{imputer}-fedci", "imputation", ("combined", "federated"), takes=INCOMPLETE),
+        *(
+            Contender(f"{imputer}-{name}", "imputation", ("combined", "bagged"), package, takes=INCOMPLETE)
+            for name, package in _IMPUTED.items()
+        ),
+    )
+)
 _ALL = (
     Contender("fedci", "ours", OURS, estimator_class="FedCI"),
     Contender("fedci-no-shifts", "ours", ("federated",)),
@@ -89,8 +113,8 @@ _ALL = (
     Contender("dr-learner", "packages", PEER, "econml"),
     Contender("linear-dml", "packages", PEER, "econml"),
     Contender("causal-forest", "packages", PEER, "econml"),
-    Contender("x-learner-causalml", "packages", PEER, "causalml"),
-    Contender("r-learner-causalml", "packages", PEER, "causalml"),
+    Contender("orthogonal-forest", "packages", PEER, "econml"),
+    Contender("r-learner", "r_learner", PEER),
     Contender("bart", "packages", PEER, "stochtree"),
     Contender("bcf", "packages", PEER, "stochtree"),
     Contender("boosted-t-learner", "boosting", PEER),
@@ -106,9 +130,15 @@ _ALL = (
     Contender("iterative", "imputation", ("combined",), takes=INCOMPLETE),
     Contender("iterative-outcome", "imputation", ("combined",), takes=INCOMPLETE),
     Contender("iterative-constant", "imputation", ("combined",), takes=INCOMPLETE),
-    Contender("iterative-fedci", "imputation", ("combined",), takes=INCOMPLETE),
-    Contender("ipw", "imputation", ("combined",), takes=INCOMPLETE),
-    Contender("dr", "imputation", ("combined",), takes=INCOMPLETE),
+    Contender("ppca", "imputation", ("combined",), takes=INCOMPLETE),
+    Contender("pca", "imputation", ("combined",), takes=INCOMPLETE),
+    *_AFTER_IMPUTATION,
+    Contender("ipw", "averages", ("combined",), takes=INCOMPLETE),
+    Contender("dr", "averages", ("combined",), takes=INCOMPLETE),
+    Contender("pca-ipw", "averages", ("combined",), takes=INCOMPLETE),
+    Contender("pca-dr", "averages", ("combined",), takes=INCOMPLETE),
+    Contender("ipw-not-imputed", "averages", ("combined",), takes=INCOMPLETE),
+    Contender("dr-not-imputed", "averages", ("combined",), takes=INCOMPLETE),
 )
 CONTENDERS = {contender.name: contender for contender in _ALL}
 

@@ -17,12 +17,10 @@ import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, SimpleImputer
-from sklearn.preprocessing import StandardScaler
 
 from unpooled.benchmark.cases import Case
-from unpooled.benchmark.contenders import Cost, EstimateFunction, ours, simple
-from unpooled.benchmark.contenders.peer import PeerTable, logistic
-from unpooled.benchmark.contenders.simple import ridge
+from unpooled.benchmark.contenders import Cost, EstimateFunction, networks, ours, packages, r_learner, simple
+from unpooled.benchmark.contenders.low_rank import LowRankImputer, iterated_pca, probabilistic_pca
 from unpooled.benchmark.scores import Estimate
 from unpooled.data.stored_columns import column
 
@@ -30,11 +28,8 @@ Imputed = tuple[Case, float]
 """The same people without missing values, categories as 0/1 columns, and the seconds it took."""
 Imputer = Callable[[Case, int], Imputed]
 """(incomplete case, seed) → the imputed case."""
+AnyImputer = SimpleImputer | IterativeImputer | LowRankImputer
 OUTCOME = ("w", "y")
-SMALLEST_PROPENSITY = 0.01
-"""Propensities are clipped this far from 0 and 1, so that no weight exceeds a hundred."""
-Scores = Callable[[PeerTable, np.ndarray], np.ndarray]
-"""(table, propensities) → one score per person: their mean is the average effect, their spread its error."""
 
 
 def mean(case: Case, seed: int) -> Imputed:
@@ -42,32 +37,46 @@ def mean(case: Case, seed: int) -> Imputed:
     return _timed(case, SimpleImputer(keep_empty_features=True))
 
 
-# Several peers use the same imputed tables; only those of the last case are kept.
-@lru_cache(maxsize=1)
 def iterative(case: Case, seed: int) -> Imputed:
     """Scikit-learn's chained Bayesian ridge regressions, without treatment and outcome."""
     return _timed(case, _chained(seed))
 
 
-@lru_cache(maxsize=1)
 def iterative_outcome(case: Case, seed: int) -> Imputed:
     """The same, but the training people's treatment and outcome are used as well."""
-    new, seconds = iterative(case, seed)
+    new, seconds = stacked(iterative, case, seed)
     with_outcome, more = _timed(case, _chained(seed), with_outcome=True)
     return replace(new, train=with_outcome.train), seconds + more
+
+
+def ppca(case: Case, seed: int) -> Imputed:
+    """Probabilistic principal components, without treatment and outcome."""
+    return _timed(case, LowRankImputer(probabilistic_pca, seed))
+
+
+def pca(case: Case, seed: int) -> Imputed:
+    """Principal components that are computed and filled in turn, without treatment and outcome."""
+    return _timed(case, LowRankImputer(iterated_pca, seed))
+
+
+# Several peers use the same imputed tables; only those of the last case are kept.
+@lru_cache(maxsize=4)
+def stacked(impute: Imputer, case: Case, seed: int) -> Imputed:
+    """The imputed case, with one imputation for all training people."""
+    return impute(case, seed)
 
 
 def _chained(seed: int) -> IterativeImputer:
     return IterativeImputer(random_state=seed, keep_empty_features=True, skip_complete=True)
 
 
-def _timed(case: Case, imputer: SimpleImputer | IterativeImputer, *, with_outcome: bool = False) -> Imputed:
+def _timed(case: Case, imputer: AnyImputer, *, with_outcome: bool = False) -> Imputed:
     started = time.perf_counter()
     return _filled(case, imputer, with_outcome), time.perf_counter() - started
 
 
-def _filled(case: Case, imputer: SimpleImputer | IterativeImputer, with_outcome: bool) -> Case:
-    known = _numeric(case)
+def _filled(case: Case, imputer: AnyImputer, with_outcome: bool) -> Case:
+    known = numeric(case)
     names = [name for name in known.train[next(iter(known.train))] if name not in OUTCOME]
     used = [*names, *OUTCOME] if with_outcome else names
     with warnings.catch_warnings():
@@ -89,7 +98,7 @@ def _filled(case: Case, imputer: SimpleImputer | IterativeImputer, with_outcome:
     return replace(known, train=train, valid=valid, test=test, incomplete=())
 
 
-def _numeric(case: Case) -> Case:
+def numeric(case: Case) -> Case:
     """The covariates as numbers, with one 0/1 column for each level of a category except the first."""
     names = [*case.covariates, *case.incomplete]
     people = pd.concat(case.train.values()).loc[:, names]
@@ -102,16 +111,18 @@ def _numeric(case: Case) -> Case:
         columns = {}
         for name in names:
             found = column(frame, name)
-            flags = {
+            known = {
                 f"{name}_{level}": (found == level).where(found.notna()) for level in levels.get(name, ())
             }
-            columns |= flags if name in levels else {name: found}
+            columns |= known if name in levels else {name: found}
         return pd.DataFrame(columns).astype(float).assign(w=frame["w"], y=frame["y"])
 
     train, valid, test = (
         {site: numbers(frame) for site, frame in part.items()} for part in (case.train, case.valid, case.test)
     )
-    return replace(case, train=train, valid=valid, test=test)
+    flags = {name: tuple(f"{name}_{level}" for level in found) for name, found in levels.items()}
+    incomplete = tuple(flag for name in case.incomplete for flag in flags.get(name, (name,)))
+    return replace(case, train=train, valid=valid, test=test, incomplete=incomplete)
 
 
 def imputed(
@@ -128,7 +139,9 @@ def imputed(
     """
 
     def estimate(case: Case, arrangement: str, seed: int) -> tuple[Estimate, Cost]:
-        filled, spent = impute(case, seed)
+        if arrangement == "bagged":
+            return _bagged(impute, estimator, case, seed)
+        filled, spent = (_apart if arrangement == "federated" else stacked)(impute, case, seed)
         own = {f"{site}, training": people for site, people in filled.train.items()}
         seen = replace(
             filled,
@@ -153,55 +166,43 @@ def _split(found: Estimate, scored: int) -> Estimate:
     return Estimate(found.imputation[:scored], found.prediction[:scored], ate=average)
 
 
-def averaged(scores: Scores) -> EstimateFunction:
-    """An average effect of the training people, with normal draws, after `iterative` imputation.
-
-    Treatment and outcome are left out of the imputation, because a single imputation by conditional means
-    that uses them would bias the estimate. The draws ignore the uncertainty of the imputation.
-    """
-
-    def estimate(case: Case, arrangement: str, seed: int) -> tuple[Estimate, Cost]:
-        filled, spent = iterative(case, seed)
-        started = time.perf_counter()
-        table = _stacked(filled)
-        propensity = logistic().fit(table.x, table.w).predict_proba(table.x)[:, 1]
-        found = scores(table, np.clip(propensity, SMALLEST_PROPENSITY, 1.0 - SMALLEST_PROPENSITY))
-        spent += time.perf_counter() - started
-        error = found.std(ddof=1) / np.sqrt(len(found))
-        draws = found.mean() + error * np.random.default_rng(seed).standard_normal(400)
-        unknown = np.full(len(case.test_truth), np.nan)
-        return Estimate(unknown, unknown, ate_draws=draws, ate=float(found.mean())), {"fit_seconds": spent}
-
-    return estimate
-
-
-def ipw(table: PeerTable, propensity: np.ndarray) -> np.ndarray:
-    """Inverse propensity weighting, with weights normalised within each arm."""
-    treated, control = (weight / weight.mean() for weight in _weights(table.w, propensity))
-    averages = (treated @ table.y / len(table.y), control @ table.y / len(table.y))
-    residual = treated * (table.y - averages[0]) - control * (table.y - averages[1])
-    return averages[0] - averages[1] + residual
-
-
-def dr(table: PeerTable, propensity: np.ndarray) -> np.ndarray:
-    """Doubly robust scores: a ridge regression per arm, and weighted residuals."""
-    predicted = ridge(table, table, 0)(table.x)
-    assert predicted.control is not None
-    treated, control = _weights(table.w, propensity)
-    residual = treated * (table.y - predicted.control - predicted.effect) - control * (
-        table.y - predicted.control
+def _bagged(impute: Imputer, estimator: EstimateFunction, case: Case, seed: int) -> tuple[Estimate, Cost]:
+    """The mean of the sites' models, each with its own imputation; everybody is imputed by each of them."""
+    parts, spent = _alone(impute, case, seed)
+    found, costs = zip(*(estimator(part, "combined", seed) for part in parts.values()), strict=True)
+    averages = (
+        np.mean([getattr(one, task) for one in found], axis=0) for task in ("imputation", "prediction")
     )
-    return predicted.effect + residual
+    return Estimate(*averages), {"fit_seconds": spent + sum(cost["fit_seconds"] for cost in costs)}
 
 
-def _weights(w: np.ndarray, propensity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return w / propensity, (1 - w) / (1.0 - propensity)
+def _apart(impute: Imputer, case: Case, seed: int) -> Imputed:
+    """The sites' tables, each with its own imputation, as a federated study would have them."""
+    parts, spent = _alone(impute, case, seed)
+    whole, at = numeric(case), dict(zip(case.test, (site for site, _ in ours.asked(case)), strict=True))
+
+    def fill(name: str, at: dict[str, str]) -> dict[str, pd.DataFrame]:
+        # Only the incomplete columns: others may be constant at one site, and are left out there.
+        return {
+            site: frame.assign(**getattr(parts[at[site]], name)[site][list(whole.incomplete)])
+            for site, frame in getattr(whole, name).items()
+        }
+
+    own = {site: site for site in parts}
+    train, valid, test = fill("train", own), fill("valid", own), fill("test", at)
+    return replace(whole, train=train, valid=valid, test=test, incomplete=()), spent
 
 
-def _stacked(case: Case) -> PeerTable:
-    people = pd.concat(case.train.values())
-    x = StandardScaler().fit_transform(people[case.covariates].to_numpy(float))
-    return PeerTable(x, people["w"].to_numpy(int), people["y"].to_numpy(float))
+# Several peers use the same imputed tables; only those of the last case are kept.
+@lru_cache(maxsize=2)
+def _alone(impute: Imputer, case: Case, seed: int) -> tuple[dict[str, Case], float]:
+    """The case as each training site would see it alone, and the seconds of all imputations."""
+    whole = numeric(case)
+    parts = {
+        site: impute(replace(whole, train={site: whole.train[site]}, valid={site: whole.valid[site]}), seed)
+        for site in whole.train
+    }
+    return {site: part for site, (part, _) in parts.items()}, sum(spent for _, spent in parts.values())
 
 
 _RIDGE, _CONSTANT, _FEDCI = (
@@ -209,13 +210,17 @@ _RIDGE, _CONSTANT, _FEDCI = (
     simple.ESTIMATORS["constant"],
     ours.plain("FedCI"),
 )
+_PEERS = (*packages.ESTIMATORS.items(), *r_learner.ESTIMATORS.items(), *networks.ESTIMATORS.items())
 ESTIMATORS = {
     "complete-case": imputed(iterative, _RIDGE, only_complete=True),
     "mean": imputed(mean, _RIDGE),
     "iterative": imputed(iterative, _RIDGE),
     "iterative-outcome": imputed(iterative_outcome, _RIDGE),
     "iterative-constant": imputed(iterative, _CONSTANT),
+    "ppca": imputed(ppca, _RIDGE),
+    "pca": imputed(pca, _RIDGE),
     "iterative-fedci": imputed(iterative, _FEDCI, gives_average=True),
-    "ipw": averaged(ipw),
-    "dr": averaged(dr),
+    "ppca-fedci": imputed(ppca, _FEDCI, gives_average=True),
+    **{f"iterative-{name}": imputed(iterative, estimator) for name, estimator in _PEERS},
+    **{f"ppca-{name}": imputed(ppca, estimator) for name, estimator in _PEERS},
 }

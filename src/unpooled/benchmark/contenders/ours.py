@@ -34,7 +34,7 @@ def ours(make: Make) -> EstimateFunction:
             target="sample",
         )
         if arrangement == "federated":
-            return _fit(make(seed), study, case.train, _asked(case))
+            return _fit(make(seed), study, case.train, asked(case))
         if arrangement == "combined":
             # Imputed effects depend on who is imputed together, so each site is asked separately here too.
             test = [("stacked", people) for people in case.test.values()]
@@ -51,7 +51,7 @@ def ours(make: Make) -> EstimateFunction:
     return estimate
 
 
-def _asked(case: Case) -> list[tuple[str, pd.DataFrame]]:
+def asked(case: Case) -> list[tuple[str, pd.DataFrame]]:
     """Pairs of a site and the people to predict there: their own site or, if it does not train, the next."""
     trained, turn = list(case.train), cycle(case.train)
     return [(site if site in trained else next(turn), people) for site, people in case.test.items()]

@@ -1,4 +1,4 @@
-"""Learners from other packages: EconML, causalml and stochtree, each imported only when it is used."""
+"""Learners from other packages: EconML and stochtree, each imported only when it is used."""
 
 # pyright: basic, reportMissingImports=false, reportArgumentType=false, reportCallIssue=false
 # (these packages are optional, and only partly typed)
@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 from sklearn.ensemble import RandomForestRegressor
-from sklearn.linear_model import LassoCV
+from sklearn.linear_model import LassoCV, RidgeCV
 
 from unpooled.benchmark.contenders.peer import Learner, PeerPrediction, PeerTable, Predict, logistic, peer
 
 DRAWS = 400
+ORTHOGONAL_TREES = 100
+"""Fewer than EconML's 500: every prediction fits the nuisances again, weighted by the trees."""
 STOCHTREE_SAMPLES = {"num_gfr": 10, "num_burnin": 100, "num_mcmc": 200}
 
 
@@ -99,27 +101,19 @@ def _of_effects(model: Any, x: np.ndarray) -> tuple[float, float]:
     return float(np.squeeze(found.mean_point)), float(np.squeeze(found.stderr_mean))
 
 
-def _causalml(name: str) -> Learner:
-    """A meta-learner of causalml with boosted trees."""
+def _orthogonal_forest(seed: int) -> Any:
+    """The forest of Oprescu, Syrgkanis & Wu (2019), with nuisances fitted anew around every person."""
+    from econml.orf import DROrthoForest
 
-    def learner(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
-        from causalml.inference import meta
-        from xgboost import XGBRegressor
-
-        score = logistic().fit(train.x, train.w)
-        propensity = score.predict_proba(train.x)[:, 1]
-        trees = XGBRegressor(
-            n_estimators=200, max_depth=3, learning_rate=0.05, subsample=0.8, random_state=seed
-        )
-        model = getattr(meta, name)(trees, control_name=0)
-        model.fit(X=train.x, treatment=train.w, y=train.y, p=propensity)
-
-        def predict(x: np.ndarray) -> PeerPrediction:
-            return PeerPrediction(np.asarray(model.predict(X=x, p=score.predict_proba(x)[:, 1])).ravel())
-
-        return predict
-
-    return learner
+    return DROrthoForest(
+        n_trees=ORTHOGONAL_TREES,
+        min_leaf_size=5,
+        propensity_model=logistic(),
+        model_Y=RidgeCV(np.logspace(-3, 4, 8)),
+        random_state=seed,
+        n_jobs=1,
+        verbose=0,
+    )
 
 
 def bart(train: PeerTable, valid: PeerTable, seed: int) -> Predict:
@@ -181,8 +175,7 @@ ESTIMATORS = {
     "dr-learner": peer(_econml(_dr_learner)),
     "linear-dml": peer(_econml(_linear_dml, _of_effects)),
     "causal-forest": peer(_econml(_causal_forest, _doubly_robust)),
-    "x-learner-causalml": peer(_causalml("BaseXRegressor")),
-    "r-learner-causalml": peer(_causalml("BaseRRegressor")),
+    "orthogonal-forest": peer(_econml(_orthogonal_forest)),
     "bart": peer(bart),
     "bcf": peer(bcf),
 }

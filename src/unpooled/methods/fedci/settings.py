@@ -40,7 +40,7 @@ class FedCISettings(MethodSettings):
     structure: Literal["auto", "projection", "isotropic", "ard", "paper"] = "auto"
     """Structure of the outcome functions. "auto" stacks "projection" and "isotropic" by held-out squared
     error; name one structure to save rounds, or "paper" for the paper's kernel."""
-    kernel: Literal["squared_exponential", "matern32", "matern52"] = "matern52"
+    kernel: Literal["squared_exponential", "matern32", "matern52", "rational_quadratic"] = "matern52"
     """Kernel of the Gaussian processes; "squared_exponential" assumes smoother functions."""
     basis: int = Field(default=40, ge=0, le=1000)
     """Number of basis functions shared by all sites ("isotropic" and "ard"). More capture finer detail and
