@@ -21,10 +21,11 @@ QUICK_INCOMPLETE = ("zero", "iterative-constant", "mean", "iterative")
 QUICK_ARRANGEMENTS = ("federated", "combined")
 ACIC_SITES, NHEFS_SITES = 5, 4
 REAL = (
-    "fedci", "causal_rff", "aipw", "constant", "ridge", "causal-forest", "bart", "bcf", "boosted-t-learner",
-    "boosted-r-learner",
+    "fedci", "causal_rff", "aipw", "causal_forest", "boosted_arms", "super_learner", "constant", "ridge",
+    "causal-forest", "bart", "bcf", "boosted-t-learner", "boosted-r-learner",
 )  # fmt: skip
 """The contenders of the named data sets; networks need people for tuning, which these do not have."""
+QUICK_REAL = ("constant", "ridge", "boosted-t-learner")
 CAUSAL_FI = {"sites": 50, "rows": 100, "test": 50, "valid": 50}
 CAUSAL_RFF_IHDP = (50, 100, 99)
 """Training, scored and tuning people per site in the paper's comparison of CausalRFF on IHDP."""
@@ -197,6 +198,7 @@ def _declare_real(name: str, about: str, data_sets: tuple[DataSet, ...]) -> Benc
         partial(_data_set, data_sets),
         replicates=len(data_sets),
         contenders=REAL,
+        quick=QUICK_REAL,
         arrangements=QUICK_ARRANGEMENTS,
         data_sets=data_sets,
     )
