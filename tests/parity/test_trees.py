@@ -29,10 +29,10 @@ from unpooled.protocol.records import Parameters
 pytestmark = pytest.mark.slow
 
 STUDY = Study(treatment="w", outcome="y", covariates=["a", "b", "c", "flag"])
-SETTINGS: dict[str, Any] = {"seed": 5, "trees": 20, "nuisance_trees": 10, "leaf": 3, "draws": 20}
+SETTINGS: dict[str, Any] = {"seed": 5, "trees": 20, "nuisance_trees": 10, "leaf": 5, "draws": 20}
 
 
-def people(count: int = 240) -> pd.DataFrame:
+def people(count: int = 160) -> pd.DataFrame:
     random = np.random.default_rng(11)
     table = pd.DataFrame(random.normal(size=(count, 3)), columns=["a", "b", "c"])
     table["b"] = table["b"].round(1)

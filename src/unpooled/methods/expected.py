@@ -46,7 +46,8 @@ class Course:
     def prefixed(self, prefix: str) -> Course:
         """The same course, with a prefix to the names of the stages."""
         renamed = tuple(replace(one, stage=f"{prefix}{one.stage}") for one in self.questions)
-        return replace(self, questions=renamed)
+        longest = None if self.longest is None else self.longest.prefixed(prefix)
+        return replace(self, questions=renamed, longest=longest)
 
 
 def evaluated(

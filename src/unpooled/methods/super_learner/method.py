@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -98,7 +99,8 @@ class SuperLearnerMethod:
             for name, one in candidates_of(settings, context).items()
         ]
         found = reduce(Course.beside, each)
-        return Course(found.rounds + 2, found.questions, found.longest)
+        longest = found.longest and replace(found.longest, rounds=found.longest.rounds + 2)
+        return replace(found, rounds=found.rounds + 2, longest=longest)
 
     def conditional_effects(
         self,
