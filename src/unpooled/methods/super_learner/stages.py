@@ -18,7 +18,7 @@ from unpooled.disclosure.effective_people import spread_out
 from unpooled.maths.trees import Tree, leaves
 from unpooled.methods.aipw.stages import Nuisances, ScoresAndNoise
 from unpooled.methods.causal_forest.settings import BAG
-from unpooled.methods.causal_forest.stages import FOREST, arm_means, centred, in_bag
+from unpooled.methods.causal_forest.stages import FOREST, SECOND, arm_means, centred, in_bag
 from unpooled.models.held_out_effects import HeldOutEffects, Predicted
 from unpooled.models.outcome_family import Family, Gaussian, possible
 from unpooled.models.trees import Trees, bins_of, hashed
@@ -97,8 +97,8 @@ class Unexplained(Stage):
     trees: int = eqx.field(static=True)
     often: ClassVar[bool] = False
     reveals: ClassVar[str] = (
-        "for sums over sites: for each tree and leaf, over people who are not in the tree, sums of residuals "
-        "of the outcome times the treatment's, of the squares of either, and of the fourth power of the "
+        "for sums over sites: for each tree and leaf, over half of those who are not in it, sums of "
+        "residuals of the outcome times the treatment's, of the squares of either, and of the fourth power of the "
         "latter, where there are enough people; and the mean variance of their predicted effects"
     )
 
@@ -116,6 +116,8 @@ class Unexplained(Stage):
         def one(tree: tuple[Array, Tree]) -> Float[Array, "l 4"]:
             number, shape = tree
             outside = rows.present * (1.0 - in_bag(forest["key"], rows, people, number // BAG))
+            # Trees of a bag would have the same people, and leaves that differ by few of them.
+            outside = outside * in_bag(forest["key"], rows, people, number + SECOND)
             leaf, empty = leaves(shape, bins), jnp.zeros((1 + shape.feature.shape[-1], 4))
             sums = empty.at[leaf].add(outside[:, None] * values)
             largest = empty[:, 0].at[leaf].max(outside * treatment**2)
