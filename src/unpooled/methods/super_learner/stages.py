@@ -98,8 +98,9 @@ class Unexplained(Stage):
     often: ClassVar[bool] = False
     reveals: ClassVar[str] = (
         "for sums over sites: for each tree and leaf, over half of those who are not in it, sums of "
-        "residuals of the outcome times the treatment's, of the squares of either, and of the fourth power of the "
-        "latter, where there are enough people; and the mean variance of their predicted effects"
+        "residuals of the outcome times the treatment's, of the squares of either, and of the fourth "
+        "power of the latter, where there are enough people; and the mean variance of their predicted "
+        "effects"
     )
 
     def statistics(self, parameters: Parameters, rows: Rows) -> Statistics:
